@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import re
+from collections import ChainMap
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -89,8 +90,8 @@ class Workspace:
 
     @classmethod
     def current(cls) -> Workspace:
-        clone, here = Path(__file__).resolve().parent.parent, environment()
-        project = clone if (clone / "pyproject.toml").is_file() else Path.cwd()  # an installed copy has no clone
+        here = ChainMap(_over, os.environ)
+        project = _CLONE if _IS_CLONE else Path.cwd()
         data, results = (Path(here.get(name) or project / default) for name, default in _FOLDERS.items())
         return cls(
             project, data.absolute(), results.absolute(), _adopted or Launch.of(here), here.get("HPC_SHARED") == "1"
@@ -104,6 +105,8 @@ class Workspace:
 
 
 _FOLDERS = {"HPC_DATA": "data", "HPC_RESULTS": "results"}
+_CLONE = Path(__file__).resolve().parent.parent
+_IS_CLONE = (_CLONE / "pyproject.toml").is_file()  # an installed copy has no clone
 
 
 def environment() -> dict[str, str]:

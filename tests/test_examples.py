@@ -13,7 +13,9 @@ from hpc_utils.publish.documents.sets import ResultSet, Sets
 
 ROOT = paths.root()
 FOLDERS = project.read(ROOT / "paper/paper.toml").sets
-SETS = Sets(ResultSet(alias, ROOT / folder, exports.read(ROOT / folder)) for alias, folder in FOLDERS.items())
+SETS = Sets(
+    ResultSet(alias, ROOT / folder, exports.read(ROOT / folder), checked=False) for alias, folder in FOLDERS.items()
+)
 
 
 def text(page: str) -> str:

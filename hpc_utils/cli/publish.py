@@ -128,19 +128,20 @@ def _paper_packages() -> Iterator[None]:
 
 def _print_citable(sets: Any, pattern: str) -> None:
     """The tables and figures of each set whose names match, with captions, columns and units."""
-    shown = False
+    shown: set[tuple[str, str]] = set()
     for alias, one in sets.by_alias.items():
-        for fault in one.stale.values():
-            click.secho(f"{alias}: {fault}", fg="yellow", err=True)
         for kind, items in (("", one.exported.tables), ("figure:", one.exported.figures)):
             for item in items.values():
                 if not fnmatch.fnmatch(f"{alias}:{item.name}", f"*{pattern}*"):
                     continue
-                shown = True
+                shown.add((alias, item.page))
                 measure = f"  (without a column: {item.measure})" if item.measure else ""
                 click.echo(f"{kind}{alias}:{item.name}{measure}\n    {item.caption}")
                 if units := item.quantities.items():
                     click.echo(f"    {', '.join(f'{name} ({unit})' for name, unit in units)}")
+    for alias, page in sorted(shown):
+        if fault := sets.by_alias[alias].fault(page):
+            click.secho(f"{alias}: {fault}", fg="yellow", err=True)
     if not shown:
         raise click.UsageError(f"no table or figure matches {pattern!r}: `hpc paper --values` lists all")
 

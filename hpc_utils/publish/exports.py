@@ -81,6 +81,13 @@ class Exports:
     tables: dict[str, Item] = field(default_factory=dict)
     figures: dict[str, Item] = field(default_factory=dict)
     pages: dict[str, dict[str, Any]] = field(default_factory=dict)
+    _fingerprints: dict[str, str] = field(default_factory=dict)
+
+    def fingerprint(self, run: str) -> str:
+        """The fingerprint of a run of the set, as it was when first asked for."""
+        if run not in self._fingerprints:
+            self._fingerprints[run] = fingerprint.of_run(self.folder / "runs" / run)
+        return self._fingerprints[run]
 
     def frame(self, table: str) -> pd.DataFrame:
         """The content of `tables/<table>.csv`; an empty field is NaN."""

@@ -27,8 +27,10 @@ def page_faults(exported: Exports, stem: str, found: records.Records | None = No
     if _digest(folder / page["executed"]) != page.get(exports.EXECUTED, ""):
         yield f"{page['executed']} is not the execution that wrote {where}, or has changed since: {anew}"
     try:
-        if found is None or page["study"]:
+        if found is None:
             found = records.load(folder, study=page["study"] or None)
+        elif page["study"]:
+            found = found.only(records.read_study(page["study"], folder).run_ids)
     except records.UnknownStudy as error:
         yield f"{where}: {error}"
         return
@@ -40,7 +42,7 @@ def page_faults(exported: Exports, stem: str, found: records.Records | None = No
     files = page["files"] | {name: digest for item in items for name, digest in item["files"].items()}
     files = {name: digest for name, digest in files.items() if not name.startswith(exports.PROFILE)}
     then = {run: own["fingerprint"] for run, own in page["runs"].items()} | files
-    now = {run: fingerprint.of_run(folder / "runs" / run) for run in found.runs.run_id}
+    now = {run: exported.fingerprint(run) for run in found.runs.run_id}
     for name in (*files, *exports.beside_runs(folder, page["study"])):
         now[name] = _digest(exports.place(name, folder))
     if changed := [name for name, digest in then.items() if now.get(name) != digest]:

@@ -7,7 +7,7 @@ import functools
 import io
 import statistics
 import zlib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,6 +45,17 @@ class Records:
     epochs: pd.DataFrame
     refused: dict[str, str] = field(default_factory=dict)
     unfinished: dict[str, str] = field(default_factory=dict)
+
+    def only(self, runs: Collection[str]) -> Records:
+        """Those of `runs`; what is not here is unfinished: "absent"."""
+        known = {*self.runs.run_id, *self.refused, *self.unfinished}
+        states = dict.fromkeys(sorted({*runs} - known), "absent") | self.unfinished
+        return Records(
+            self.runs[self.runs.run_id.isin(runs)].reset_index(drop=True),
+            self.epochs[self.epochs.run_id.isin(runs)].reset_index(drop=True),
+            {run: why for run, why in self.refused.items() if run in runs},
+            {run: state for run, state in states.items() if run in runs},
+        )
 
 
 def load(results: Path | None = None, *, study: str | None = None) -> Records:

@@ -18,6 +18,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 
 from hpc_utils import records
 from hpc_utils.cli import main
+from hpc_utils.publish import exports
 from hpc_utils.publish.chapter import Chapter
 from hpc_utils.publish.report import bind, lookup
 from hpc_utils.records import RunFolder, packed
@@ -231,7 +232,8 @@ def test_of_a_study_its_chapters_their_exports_and_its_runs(exported: Path, tmp_
     assert not (exported / "report").exists()
     link = soup(page).select_one("#runs tbody a")["href"]
     assert (page.parent / link).is_dir(), "links work from wherever the page lies"
-    half, laptop = (lookup.gather(exported, study) for study in ("half", "laptop"))
+    everything = records.load(exported), exports.read(exported)
+    half, laptop = (lookup.gather(exported, *everything, study) for study in ("half", "laptop"))
     assert list(half.exported.tables) == ["topic"] and not half.exported.figures
     assert set(half.series) == set(half.found.runs.run_id), "its own runs, and those behind its exports"
     assert len(laptop.exported.tables) == 2 and laptop.exported.figures

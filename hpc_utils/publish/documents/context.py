@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hpc_utils.publish import exports, staleness
+
 from . import project, sets
 from .project import DocumentEntry, Project
 
@@ -31,7 +33,7 @@ class BuildContext:
         return path.relative_to(self.root).as_posix() if path.is_relative_to(self.root) else str(path)
 
     def sets(self, aliases: Iterable[str], planned: Iterable[str] = ()) -> sets.Sets:
-        """Those result sets; each is read and checked once. `planned`: those that may lack what is cited.
+        """Those result sets; each is read once. `planned`: those that may lack what is cited.
 
         Raises:
             ProjectError: a folder is missing.
@@ -45,8 +47,8 @@ class BuildContext:
                         f"{self.shown('paper.toml')}: sets.{alias}: there is no folder {folder}"
                     )
                 self.log(f"checking the results {alias} ({self.project.sets[alias]})")
-                self.result_sets[alias] = sets.read(alias, folder)
-                for warning in self.result_sets[alias].warnings:
+                self.result_sets[alias] = sets.ResultSet(alias, folder, exports.read(folder))
+                for warning in staleness.computed_otherwise(self.result_sets[alias].exported):
                     self.log(f"  {warning}")
         return sets.Sets((self.result_sets[alias] for alias in aliases), planned)
 

@@ -73,33 +73,26 @@ def _many(word: str, names: list[str]) -> str:
     return f"{word}{'s' * (len(names) > 1)} {', '.join(names)}"
 
 
-@dataclass
+@dataclass(frozen=True)
 class ResultSet:
-    """One set, read once for all documents. `stale`: {page: what is wrong with it first, and the remedy}."""
+    """One set, read once for all documents. `checked`: whether what is cited must be current."""
 
     alias: str
     folder: Path
     exported: exports.Exports
-    stale: dict[str, str] = field(default_factory=dict)
-    warnings: list[str] = field(default_factory=list)
+    checked: bool = True
+    _faults: dict[str, str] = field(default_factory=dict)
 
     @functools.cached_property
     def records(self) -> records.Records:
         """Its runs."""
         return records.load(self.folder)
 
-
-def read(alias: str, folder: Path) -> ResultSet:
-    """The set in `folder`; `warnings`: pages that may be stale.
-
-    Raises:
-        ExportError: its exports cannot be read.
-    """
-    exported = exports.read(folder)
-    found = ResultSet(alias, folder, exported, warnings=staleness.computed_otherwise(exported))
-    for stem in exported.pages:
-        found.stale.update((stem, fault) for fault in list(staleness.page_faults(exported, stem, found.records))[:1])
-    return found
+    def fault(self, page: str) -> str:
+        """What is wrong with the page first, and the remedy; "" if it is current."""
+        if self.checked and page not in self._faults:
+            self._faults[page] = next(staleness.page_faults(self.exported, page, self.records), "")
+        return self._faults.get(page, "")
 
 
 class Sets:
@@ -174,7 +167,7 @@ class Sets:
             raise UnknownName(f"no {word} {name}: {toml_config.hint(own, known)}")
         (one,) = having
         what = getattr(one.exported, kind)[own]
-        if fault := one.stale.get(what.page):
+        if fault := one.fault(what.page):
             self.stale.add((one.alias, fault))
             raise Stale
         return Found(one.alias, what, one.exported.pages[what.page])

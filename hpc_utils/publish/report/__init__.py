@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import sys
 from collections.abc import Sequence
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpc_utils import paths, records
+from hpc_utils.publish import exports
 from hpc_utils.publish.address import relative
 from hpc_utils.records.atomic import write_text
 from hpc_utils.records.study import StudyIndex, StudyRun
@@ -16,6 +18,8 @@ from hpc_utils.records.study import StudyIndex, StudyRun
 from .chapter import FOLDER, Exporter, ReportError, name_of, read, unique
 
 if TYPE_CHECKING:
+    import jinja2
+
     from .head import Head
     from .lookup import Evidence
 
@@ -36,21 +40,27 @@ def bind(results: str | Path, study: str = "", output: Path | None = None) -> Pa
     from .lookup import gather
 
     results = paths.result_set(results)
+    found, exported = records.load(results), exports.read(results)
+    pages = {study: output} if output else {}
     if output is None:
-        own = [study] if study else [index.name for index in records.studies(results)]
-        pages = {name: results / "report" / name / "index.html" for name in own}
-        for name, page in (pages | {"": results / "report" / "index.html"}).items():
-            bind(results, name, page)
-        return pages.get(study, page)
-    evidence = gather(results, study)
-    found, studies = evidence.found, evidence.studies
-    if len(studies) == 1:
-        return write_report(evidence.chapters, output, head(found, studies[0]), evidence=evidence)
-    runs = [StudyRun(run_id=run) for run in evidence.series]
-    whole = head(found, StudyIndex(title=f"Studies in {results.name}", runs=runs))
-    pages = [(results / "report" / one.name / "index.html", head(found, one)) for one in studies]
-    listed = [(relative(page, output.parent) if page.is_file() else "", one) for page, one in pages]
-    return write_report(evidence.chapters, output, whole, listed, evidence)
+        names = [study] if study else [index.name for index in records.studies(results)]
+        pages = {name: results / "report" / name / "index.html" for name in names} | {
+            "": results / "report/index.html"
+        }
+    heads: dict[str, Head] = {}
+    for name, page in pages.items():
+        evidence = gather(results, found, exported, name)
+        for index in evidence.studies:
+            heads[index.name] = heads.get(index.name) or head(found, index)
+        own = {results / "report" / index.name / "index.html": heads[index.name] for index in evidence.studies}
+        if len(own) == 1:
+            write_report(evidence.chapters, page, *own.values(), evidence=evidence)
+        else:
+            runs = [StudyRun(run_id=run) for run in evidence.series]
+            whole = head(found, StudyIndex(title=f"Studies in {results.name}", runs=runs))
+            listed = [(relative(path, page.parent) if path.is_file() else "", one) for path, one in own.items()]
+            write_report(evidence.chapters, page, whole, listed, evidence)
+    return pages[study]
 
 
 def write_report(
@@ -70,7 +80,6 @@ def write_report(
         ReportError: a chapter is missing, or is not a notebook.
     """
     sys.modules.setdefault("rfc3987_syntax", None)  # see launch.rank: spares 0.7 s
-    import jinja2
     from itables import options
     from itables.javascript import generate_init_offline_itables_html
     from markupsafe import Markup
@@ -95,8 +104,7 @@ def write_report(
             chapter.label = f"{chapter.title} ({chapter.folder})"
     # DataTables as itables bundles it for pages without network: its style, and its module as a promise of the window.
     init = generate_init_offline_itables_html(options.dt_bundle)
-    environment = jinja2.Environment(loader=jinja2.FileSystemLoader(FOLDER), autoescape=True)
-    page = environment.get_template("page.html.j2").render(
+    page = _templates().get_template("page.html.j2").render(
         head=head, studies=studies, curve=tables.curve, baseline_text=baseline_text, quantity=formatting.quantity, chapters=bound, tables=lookup.tables if lookup else (),
         evidence=evidence, datatables=Markup(init),
         bundle=re.search(r"window\.(_itables_\w+)", init)[1],
@@ -104,3 +112,11 @@ def write_report(
     )  # fmt: skip
     write_text(output, page)
     return output
+
+
+@functools.cache
+def _templates() -> jinja2.Environment:
+    """Compiled once for all pages."""
+    import jinja2
+
+    return jinja2.Environment(loader=jinja2.FileSystemLoader(FOLDER), autoescape=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from nbconvert.exporters.html import HTMLExporter
     from nbformat import NotebookNode
 
 FOLDER = Path(__file__).parent
@@ -88,21 +90,7 @@ class Exporter:
     """
 
     def __init__(self, anchors: Mapping[str, str], captions: Mapping[str, str]) -> None:
-        from jinja2 import pass_context
-        from nbconvert.exporters.html import HTMLExporter
-        from nbconvert.preprocessors import CoalesceStreamsPreprocessor
-        from traitlets.config import Config
-
         self.page = {"anchors": anchors, "captions": captions}
-        self.html = HTMLExporter(
-            template_name="basic", template_file="chapter.html.j2", extra_template_paths=[str(FOLDER)],
-            config=Config(NbConvertBase={"display_data_priority": SHOWN}),
-        )  # fmt: skip
-        self.html.register_preprocessor(
-            CoalesceStreamsPreprocessor(), enabled=True
-        )  # of a progress bar the last state
-        self.html.register_filter("markdown2html", pass_context(_markdown))
-        self.html.register_filter("whole", _whole)
 
     def __call__(self, path: Path, notebook: NotebookNode, anchor: str) -> Chapter:
         """The notebook from the file `path` as the chapter `anchor`."""
@@ -118,13 +106,31 @@ class Exporter:
             anchor, path.parent.name, _source(name, about), about.get("parameters", {}),
             failed=bool(about.get("exception")) or unexpected, error=errors[0][0].ename if errors else "",
         )  # fmt: skip
-        body, resources = self.html.from_notebook_node(
+        body, resources = _html().from_notebook_node(
             notebook, {"metadata": {"path": str(path.parent)}, "chapter": chapter, **self.page}
         )
         chapter = resources["chapter"]  # nbconvert's copy, which the template's filters filled
         chapter.body, chapter.title = body, chapter.title or name
         chapter.label = chapter.title
         return chapter
+
+
+@functools.cache
+def _html() -> HTMLExporter:
+    """nbconvert's exporter with our template, which is compiled once."""
+    from jinja2 import pass_context
+    from nbconvert.exporters.html import HTMLExporter
+    from nbconvert.preprocessors import CoalesceStreamsPreprocessor
+    from traitlets.config import Config
+
+    html = HTMLExporter(
+        template_name="basic", template_file="chapter.html.j2", extra_template_paths=[str(FOLDER)],
+        config=Config(NbConvertBase={"display_data_priority": SHOWN}),
+    )  # fmt: skip
+    html.register_preprocessor(CoalesceStreamsPreprocessor(), enabled=True)  # of a progress bar the last state
+    html.register_filter("markdown2html", pass_context(_markdown))
+    html.register_filter("whole", _whole)
+    return html
 
 
 def _shown(cells: Iterable[NotebookNode]) -> Iterator[NotebookNode]:

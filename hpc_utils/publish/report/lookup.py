@@ -15,7 +15,7 @@ from hpc_utils import records
 from hpc_utils.config import RunConfig
 from hpc_utils.plural import counted
 from hpc_utils.provenance import SHORT
-from hpc_utils.publish import exports, staleness
+from hpc_utils.publish import staleness
 from hpc_utils.publish.address import relative
 from hpc_utils.publish.exports import Exports, Item
 from hpc_utils.publish.formatting import number
@@ -54,14 +54,14 @@ class Evidence:
         return [(run, _state(run, self).partition("\n")[0]) for run in runs]
 
 
-def gather(results: Path, study: str = "") -> Evidence:
-    """Read the evidence; of a study its runs, its executed chapters, what they exported, and the runs behind that; of a set of
-    several studies not their chapters, but those on all runs.
+def gather(results: Path, found: records.Records, exported: Exports, study: str = "") -> Evidence:
+    """The evidence, of all runs and exports of the set; of a study its runs, its executed chapters, what they exported, and the runs
+    behind that; of a set of several studies not their chapters, but those on all runs.
 
     Raises:
-        UnknownStudy: no such study, or a damaged one. ExportError: the exports cannot be read.
+        UnknownStudy: no such study, or a damaged one.
     """
-    found, exported, folder = records.load(results), exports.read(results), results / "notebooks"
+    folder = results / "notebooks"
     studies = [records.read_study(study, results)] if study else records.studies(results)
     several = len(studies) > 1
     if study:
