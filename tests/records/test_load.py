@@ -202,6 +202,9 @@ def test_a_study_loads_its_own_runs_only(record: Callable, results: Path) -> Non
     assert records.load(study="strong").runs.run_id.tolist() == ["b"]
     assert set(records.load(study="strong").epochs.run_id) == {"b"}
     assert records.load(study="strong").unfinished == {"to come": "absent"}
+    chosen, alone = records.load().only({"b", "to come"}), records.load(study="strong")
+    assert chosen.runs.equals(alone.runs) and chosen.epochs.equals(alone.epochs)
+    assert (chosen.refused, chosen.unfinished) == (alone.refused, alone.unfinished)
     with pytest.raises(records.UnknownStudy, match="`hpc study run weak`"):
         records.load(study="weak")
     with pytest.raises(records.UnknownStudy, match="did you mean strong"):

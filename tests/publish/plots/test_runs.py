@@ -45,10 +45,13 @@ def test_throughput_names_every_configuration_and_its_value() -> None:
 
 
 def test_configurations_of_an_ablation_are_named_by_the_settings_that_differ() -> None:
-    given = ['epochs=2, loader="workers"', 'compile="default", epochs=2, loader="device"']
+    many = 'channels_last=false, compile="reduce-overhead", epochs=2, fused_optimizer=true, loader="device"'
+    given = ['epochs=2, loader="workers"', 'compile="default", epochs=2, loader="device"', many]
     ladder = pd.concat([speed().head(1).assign(settings=one) for one in given])
     shown = texts(plots.throughput(ladder).figure)
     assert "\nloader=workers" in shown and "\ncompile=default, loader=device" in shown and "epochs" not in shown
+    assert shown.count("1 rank") == 1, "the layout that both share is the title"
+    assert max(len(line) for line in shown.splitlines()) < 50, "many settings are several lines"
 
 
 def test_run_figures_from_a_run_s_own_tables() -> None:
