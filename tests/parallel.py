@@ -33,6 +33,9 @@ LONGEST = (
     "tests/launch/",
     "tests/interactive/",
     "tests/doctor/",
+    "tests/pins/",
+    "tests/publish/",
+    "tests/test_site.py",
 )
 
 
