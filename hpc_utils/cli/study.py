@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ import click
 
 from hpc_utils import paths, workspace
 from hpc_utils.plural import counted
+from hpc_utils.workspace import Launch
 
 from .common import (
     SET,
@@ -95,13 +97,15 @@ def study_run(name, cold, no_report, parameters, repeats, **again):
 
     They run one after another; then its figures are drawn.
     """
+    from hpc_utils.launch import warm
     from hpc_utils.launch.study import execute
     from hpc_utils.launch.target import Target
-    from hpc_utils.publish.chapters import conclude
 
-    name = execute(name, Target.here(parameters, repeats), cold=cold, **again)
-    if not no_report:
-        conclude(name)
+    with warm.started(cold=cold) as warm_process:
+        name = execute(name, Target.here(parameters, repeats), warm_process, **again)
+        if not no_report:  # as a fork of the warm process, which has imported what chapters need
+            command = warm.python("-m", "hpc_utils.cli", "report", name)
+            os.execve(command[0], command, workspace.child_environment() | Launch(warm=warm_process).variables)
 
 
 @study.command("keep")

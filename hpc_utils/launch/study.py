@@ -33,7 +33,7 @@ from hpc_utils.records.load import Refused, digests, verify
 from hpc_utils.records.study import NotApplicable, ReportChapter, Series, StudyIndex, StudyRun, Targets
 from hpc_utils.toml_config import Strict
 
-from . import local, warm
+from . import local
 from .ablation import Ablation
 from .parameters import defaults, find
 from .request import Request, prepare
@@ -342,12 +342,12 @@ def _forecast(point: Point, hardware: str) -> dict[str, Any]:
 
 
 def execute(
-    name: str, target: Target | None = None, *, redo: bool = False, outdated: bool = False, cold: bool = False
+    name: str, target: Target | None, warm_process: str, *, redo: bool = False, outdated: bool = False
 ) -> str:
     """Run the missing runs on this machine (see `Plan.to_do`), one after another, and return the study's name.
 
     A run that fails does not end the study; one that another process here measures is waited for. All ranks are forked
-    from one warm process, unless `cold`.
+    from `warm_process`, unless it is `warm.OFF`.
 
     Raises:
         StudyError: as `plan`, or nothing of it can be run here.
@@ -368,20 +368,19 @@ def execute(
         _show(*found.changes())
     found.index(found.name).write()
     begun, failed = time.monotonic(), []
-    with warm.started(cold=cold or not todo) as warm_process:
-        for number, (request, again) in enumerate(todo, 1):
-            pace = (time.monotonic() - begun) / (number - 1) if number > 1 else 0.0
-            left = f", about {pace * (len(todo) - number + 1) / 60:.1f} min left" if pace else ""
-            _show(f"[{number}/{len(todo)}{left}] {request.run_id}")
-            try:
-                _measure(request, again, warm_process)
-            except local.RunStopped:
+    for number, (request, again) in enumerate(todo, 1):
+        pace = (time.monotonic() - begun) / (number - 1) if number > 1 else 0.0
+        left = f", about {pace * (len(todo) - number + 1) / 60:.1f} min left" if pace else ""
+        _show(f"[{number}/{len(todo)}{left}] {request.run_id}")
+        try:
+            _measure(request, again, warm_process)
+        except local.RunStopped:
+            raise
+        except (local.RunFailed, ClaimedElsewhere) as error:
+            if error.exit_code == signals.exit_code(signal.SIGTERM):  # before the run could be stopped in order
                 raise
-            except (local.RunFailed, ClaimedElsewhere) as error:
-                if error.exit_code == signals.exit_code(signal.SIGTERM):  # before the run could be stopped in order
-                    raise
-                failed.append((request, str(error).partition("\n")[0]))
-                _show(f"not complete: {error}")
+            failed.append((request, str(error).partition("\n")[0]))
+            _show(f"not complete: {error}")
     if lacking := [f"  {why}" for request, why in failed if request.state != "complete"]:
         about = (
             f"{len(lacking)} not complete, of {counted(len(todo), 'run')}; correct the cause, then repeat the command"
