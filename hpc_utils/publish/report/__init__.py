@@ -40,19 +40,18 @@ def bind(results: str | Path, study: str = "", output: Path | None = None) -> Pa
     from .lookup import gather
 
     results = paths.result_set(results)
-    found, exported = records.load(results), exports.read(results)
-    pages = {study: output} if output else {}
-    if output is None:
+    found, exported, reports = records.load(results), exports.read(results), results / "report"
+    if output:
+        pages = {study: output}
+    else:
         names = [study] if study else [index.name for index in records.studies(results)]
-        pages = {name: results / "report" / name / "index.html" for name in names} | {
-            "": results / "report/index.html"
-        }
+        pages = {name: reports / name / "index.html" for name in names} | {"": reports / "index.html"}
     heads: dict[str, Head] = {}
     for name, page in pages.items():
         evidence = gather(results, found, exported, name)
         for index in evidence.studies:
             heads[index.name] = heads.get(index.name) or head(found, index)
-        own = {results / "report" / index.name / "index.html": heads[index.name] for index in evidence.studies}
+        own = {reports / index.name / "index.html": heads[index.name] for index in evidence.studies}
         if len(own) == 1:
             write_report(evidence.chapters, page, *own.values(), evidence=evidence)
         else:
