@@ -94,7 +94,7 @@ def _code(path: Path) -> str:
 
 @functools.lru_cache(maxsize=1024)
 def _code_then(path: Path, *_: int) -> str:
-    """The code of the file as it was at that time and size: a chapter's page is compared with the same files as every other's."""
+    """Read once for each time of change and size, since every page of a report is compared with the same files."""
     text = path.read_text(encoding="utf-8", errors="backslashreplace")  # with "\n" for every line ending
     if path.suffix == ".py":
         return parsed(text)

@@ -29,9 +29,10 @@ class Head(NamedTuple):
 
 def head(found: Records, index: StudyIndex) -> Head:
     """The head of the report on the study `index`, of whose runs `found` has all."""
-    runs = found.runs[found.runs.run_id.isin(index.run_ids)]
+    own = found.only(index.run_ids)
+    runs = own.runs
     judged = targets.judge(scaling.efficiency(runs), index.scaling_targets)
-    shown = (scaling.outcome(runs, found.epochs), judged[judged.runs.map(len) > 0], anomalies.find(runs))
+    shown = (scaling.outcome(runs, own.epochs), judged[judged.runs.map(len) > 0], anomalies.find(runs))
     commits = runs.commit.str[: provenance.SHORT] + runs.dirty.map({True: " (modified)"}).fillna("")
     about = {"device": runs.device_name, "commit": commits, "code digest": runs.digest, "torch": runs.torch}
     ends = sorted(runs.started)[:: max(len(runs) - 1, 1)]
