@@ -26,23 +26,30 @@ def spin(seconds: float) -> float:
     return time.thread_time() - used
 
 
+def spin_until_throttled(seconds: float) -> None:
+    """On a busy machine a thread may get less than its share for a while."""
+    until = time.monotonic() + 60
+    while device_share.throttled() <= seconds and time.monotonic() < until:
+        pass
+
+
 @real
 def test_the_kernel_holds_all_threads_to_the_share_and_lets_go() -> None:
     own, before = next(cgroup.groups()), device_share.throttled()
     with Share(0.2, 0.01).held():
         group = next(cgroup.groups())
         assert group != own
-        used = time.process_time()
-        threads = [threading.Thread(target=spin, args=(0.5,)) for _ in range(2)]
+        begun, used = time.perf_counter(), time.process_time()
+        threads = [threading.Thread(target=spin_until_throttled, args=(0.5,)) for _ in range(2)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        assert time.process_time() - used == pytest.approx(0.1, rel=0.5)
-        assert device_share.throttled() > 0.2
+        assert device_share.throttled() > 0.5
+        assert time.process_time() - used < 0.3 * (time.perf_counter() - begun)
     assert next(cgroup.groups()) == own and not group.exists()
     assert device_share.throttled() >= before
-    assert spin(0.1) > 0.03
+    assert any(spin(0.1) > 0.03 for _ in range(50)), "the share in 0.1 s is 0.02 s"
 
 
 @real

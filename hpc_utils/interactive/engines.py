@@ -186,9 +186,9 @@ def _connect(process: subprocess.Popen, folder: Path, n: int, timeout: float) ->
 
 
 def _queue(folder: Path) -> str:
-    """The state of the job, if there is one."""
+    """The state of the job, if one is submitted yet, and advice."""
     if not (folder / "job").exists():
-        return ""
+        return ": wait longer (timeout=)"
     job = slurm_commands.jobs([name := (folder / "job").read_text()]).get(name)
     state = f"{job.state} {job.reason}".strip() if job else "no longer known"
     return f": job {name} is {state}. Wait longer (timeout=), or request free nodes (sbatch_options=)"

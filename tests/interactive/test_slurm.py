@@ -78,8 +78,8 @@ def test_ranks_on_two_nodes_hear_each_other_and_a_failing_one_ends_the_cell(
 
 
 def test_a_job_that_waits_too_long_is_named_and_cancelled(place: Path) -> None:
-    with pytest.raises(EnginesError, match=r"0 of 2 engines connected within 3 s: job \d+ is PENDING JobHeldUser"):
-        start(2, "slurm", ["--hold"], timeout=3)
+    with pytest.raises(EnginesError, match=r"0 of 2 engines connected within 15 s: job \d+ is PENDING JobHeldUser"):
+        start(2, "slurm", ["--hold"], timeout=15)  # a busy machine needs some to submit it
     assert not jobs()
     assert not list(place.glob(".engines-*"))
 
