@@ -8,22 +8,16 @@ import pytest
 
 from hpc_utils import records
 from hpc_utils.publish import exports
-from tests.test_readme import PYTHON, brief
 
-from .test_03 import HANG, executed, hpc  # noqa: F401
+from .test_03 import HANG, executed  # noqa: F401
 
 
-@pytest.mark.soak  # tests/test_readme.py measures, judges and draws the same workload and loop
+@pytest.mark.soak  # tests/test_readme.py runs the same loop, and one run of the same workload
 @pytest.mark.timeout(HANG + 60)
-def test_a_workload_and_a_bare_loop_come_to_one_figure(executed, warm_process: str, tmp_path: Path) -> None:  # noqa: F811
+def test_a_workload_and_a_bare_loop_come_to_one_figure(executed, tmp_path: Path) -> None:  # noqa: F811
     results = tmp_path / "results"
-    folder = tmp_path / "begun/your-model"  # the reader has drafted the study, and edited it
-    folder.mkdir(parents=True)
-    (folder / "my_study.py").write_text(PYTHON[0])
-    hpc(folder, results, warm_process, "study", "new", "my-mlp.toml", "--workload", "my_study:mlp")
-    study = folder / "my-mlp.toml"
-    study.write_text(brief(study.read_text()))
-    _, figures = executed(folder.parent, "12_your_model", repeats=1)
+    (tmp_path / "begun").mkdir()
+    _, figures = executed(tmp_path / "begun", "12_your_model", repeats=1)
     found, runs = exports.read(results), records.load(results).runs
     assert {"my-mlp-efficiency", "your-model-efficiency"} <= figures
     assert set(zip(runs.workload, runs.parallel, runs.world_size, strict=True)) >= {
