@@ -85,13 +85,13 @@ def test_a_node_of_a_rehearsal_has_no_more_than_its_own(monkeypatch) -> None:
 @shares
 def test_a_share_is_recorded_and_a_step_of_few_periods_refused() -> None:
     long = {"global_batch": 512, "steps_per_epoch": 3, "warmup_steps": 2, "parallel": "none", "device": "cpu"}
-    tables = train(RunConfig(**BRIEF | long, cores_per_rank=0.3, share_period=0.02)).tables()
+    tables = train(RunConfig(**BRIEF | long, cores_per_rank=0.1, share_period=0.02)).tables()
     run, rank = tables["run"], tables["ranks"].iloc[0]
-    assert (run["threads_per_rank"], run["share_period"], run["oversubscribed"]) == (0.3, 0.02, False)
-    assert 0 < rank.cpu_seconds < 1.3 * 0.3 * rank.seconds  # less, where other processes want the core
+    assert (run["threads_per_rank"], run["share_period"], run["oversubscribed"]) == (0.1, 0.02, False)
+    assert 0 < rank.cpu_seconds < 1.3 * 0.1 * rank.seconds  # less, where other processes want the core
     assert 0 < run["throttled_seconds"] == rank.throttled_seconds < rank.seconds
-    with pytest.raises(ConfigError, match=r"cores_per_rank=0\.3: a step takes"):
-        train(RunConfig(**BRIEF | long | {"global_batch": 2}, cores_per_rank=0.3, share_period=0.02))
+    with pytest.raises(ConfigError, match=r"cores_per_rank=0\.1: a step takes"):
+        train(RunConfig(**BRIEF | long | {"global_batch": 2}, cores_per_rank=0.1, share_period=0.02))
 
 
 @pytest.mark.parametrize(
