@@ -39,6 +39,7 @@ autodoc_default_options = {"members": True}
 myst_heading_anchors = 3
 nb_execution_mode = "off"
 nb_merge_streams = True
+nb_render_markdown_format = "gfm"  # tables of outputs
 html_theme = "furo"
 html_title = project
 html_css_files = ["site.css"]

@@ -14,7 +14,7 @@ elif [ -f jobs/environment.sh ]; then
 elif [ -f .venv/bin/activate ]; then
     source .venv/bin/activate
 else
-    echo "no jobs/environment.sh and no .venv in $PWD: submit from the clone, after 'make study' or 'hpc cluster use NAME'" >&2
+    echo "no jobs/environment.sh and no .venv in $PWD: submit from the clone, after installing as env/README.md says, or after 'hpc cluster use NAME'" >&2
     exit 2
 fi
 [ -n "${in_container+set}" ] || in_container=()

@@ -50,7 +50,9 @@ def test_it_has_every_page_and_executed_chapter(site: Path) -> None:
         cells = json.loads(chapter.read_text())["cells"]
         outputs = [output.get("data", {}) for cell in cells for output in cell.get("outputs", ())]
         figures = {str(data["image/png"]) for data in outputs if "image/png" in data}
-        shown = set(re.findall(r'src="[./]*(_images/[^"]+\.png)"', page(site, chapter).read_text()))
+        text = page(site, chapter).read_text()
+        assert "<p>| " not in text, "a table is text"
+        shown = set(re.findall(r'src="[./]*(_images/[^"]+\.png)"', text))
         assert len(shown) == len(figures) and all((site / image).exists() for image in shown), chapter
 
 

@@ -24,7 +24,7 @@ if not clone then
 end
 local environment = pathJoin(clone, ".venv")
 if mode() == "load" and not isFile(pathJoin(environment, "bin", "python")) then
-    LmodError("scaling-compendium: no environment in " .. environment .. ": run `make study` in " .. clone .. " once")
+    LmodError("scaling-compendium: no environment in " .. environment .. ": install it as env/README.md in " .. clone .. " says")
 end
 
 setenv("HPC_COMPENDIUM", clone)

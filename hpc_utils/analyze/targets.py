@@ -21,8 +21,8 @@ def judge(table: pd.DataFrame, targets: Targets | None = None) -> pd.DataFrame:
     """One row per target, curve and layout; `table` as of `scaling.efficiency`.
 
     A curve is judged against one process without a group, or where that was not measured, its scheme on one rank. A target
-    at a rank count that a curve does not reach is "not measured"; the row then shows the curve's largest rank count. A
-    target without any curve has a row too; one without a rank count has none.
+    at a rank count that a curve does not reach is "not measured"; the row then shows the curve's largest rank count. Of
+    weak scaling, the points up to the target's rank count are judged. A target without any curve has a row too; one without a rank count has none.
 
     Columns: those of `LINE`; target (in words), required, at_ranks (the target's rank count); ranks, layout, value, low,
     high (95 % interval), repeats: what was judged; verdict ("met", "missed", "undecided": the interval contains the target
@@ -34,7 +34,7 @@ def judge(table: pd.DataFrame, targets: Targets | None = None) -> pd.DataFrame:
     rows = [*_judged(_strong(table, at), "strong", {"target": words, "required": share, "at_ranks": at})]
     share, at = targets.weak_variation, targets.weak_ranks
     words = f"weak scaling: a step's time varies by at most {share:.0%} up to {at} ranks"
-    weak = variation(table).rename(columns={"variation": "value"})
+    weak = variation(_up_to(table, at)).rename(columns={"variation": "value"})
     rows += _judged(weak, "weak", {"target": words, "required": share, "at_ranks": at})
     return pd.DataFrame(rows, columns=COLUMNS)
 
@@ -47,6 +47,14 @@ def _strong(table: pd.DataFrame, at: int) -> pd.DataFrame:
     shown = strong[np.where(reached, world == at, world == world.groupby(curve).transform("max"))]
     behind = [unique(*both) for both in zip(shown.runs, shown.runs_one, strict=True)]
     return shown.assign(ranks=shown.world_size, value=shown.efficiency, runs=behind)
+
+
+def _up_to(table: pd.DataFrame, at: int | None) -> pd.DataFrame:
+    """The points of each weak curve up to the fewest ranks that reach `at`."""
+    weak = table[table.kind == "weak"]
+    world = weak.world_size
+    enough = world.where(world >= (at or 1)).groupby(number(weak, LINE)).transform("min")
+    return weak[~(world > enough)]
 
 
 def _judged(found: pd.DataFrame, kind: str, target: dict) -> Iterator[dict]:

@@ -60,7 +60,8 @@ def measure(results: Path, runs: pd.DataFrame, epochs: pd.DataFrame, studies: It
     """
     series = {run.run_id: run.series for index in studies for run in index.runs}
     rows = [_of_run(results, run, epochs[epochs.run_id == run.run_id]) for run in runs.itertuples()]
-    return runs.assign(**pd.DataFrame(rows, index=runs.index), series=runs.run_id.map(series))
+    columns = [name for name in MEASURES if name != "throughput"]  # which `runs` has
+    return runs.assign(**pd.DataFrame(rows, index=runs.index, columns=columns), series=runs.run_id.map(series))
 
 
 def _of_run(results: Path, run: Any, epochs: pd.DataFrame) -> dict[str, float]:

@@ -128,11 +128,14 @@ class Engines:
         tickets = {rank: (rank, self._n, *meeting, self._address, timeout) for rank in range(self._n)}
         self._ask(group.join, tickets, timeout + COLD_IMPORT)
 
+    def require_all(self) -> None:
+        """Raise EnginesError if an engine has ended."""
+        if gone := sorted(set(range(self._n)) - set(self.client.ids)):
+            raise EnginesError(f"engine {', '.join(map(str, gone))} has ended: close the set, and `start` another")
+
     def _ask(self, function: Callable, arguments: Mapping[int, tuple], timeout: float) -> list:
         """The results of `function`, of an importable module, on each rank with its arguments; errors as in a cell."""
-        gone = sorted(set(range(self._n)) - set(self.client.ids))
-        if gone:
-            raise EnginesError(f"engine {', '.join(map(str, gone))} has ended: close the set and start it again")
+        self.require_all()
         asked = [self.client[[rank]].apply_async(function, *given) for rank, given in arguments.items()]
         result = type(asked[0]).join(*asked)
         settle(self.client, result, timeout)
@@ -218,6 +221,7 @@ class Magics(ParallelMagics):
     crew: Engines
 
     def parallel_execute(self, cell, block=None, groupby="type", save_name=None, **_):
+        self.crew.require_all()
         result = super().parallel_execute(cell, block=False, save_name=save_name)
         self.crew.last = result
         if not (self.view.block if block is None else block):

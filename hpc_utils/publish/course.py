@@ -75,7 +75,7 @@ export PATH="$PWD/.venv/bin:$PATH"
 """
 REPRODUCE = """# How to reproduce: {title}
 
-{count} of the study `{study}`, measured from {first} to {last}: {tasks}, in {precisions}, on {ranks} ranks.
+{count} of the study `{study}`, measured from {first} to {last}: {tasks}, in {precisions}, on {ranks} rank(s).
 
 {files}
 ## Repeat it

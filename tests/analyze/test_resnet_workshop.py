@@ -7,6 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from hpc_utils import paths, records
 from hpc_utils.analyze import workshop
 from hpc_utils.publish import tables
 from hpc_utils.records.study import StudyIndex
@@ -44,6 +45,14 @@ def measured(tmp_path: Path) -> pd.DataFrame:
     log.to_csv(tmp_path / "runs/one1/monitor/n1.csv", index=False)
     index = StudyIndex(name="w", runs=[{"run_id": row["run_id"], "series": "protocol"} for row in rows])
     return workshop.measure(tmp_path, pd.DataFrame(rows), epochs, [index])
+
+
+def test_without_a_monitor_what_it_reads_is_unknown() -> None:
+    results = paths.reference() / "epyc-2core"
+    found = records.load(results)
+    runs = workshop.measure(results, found.runs, found.epochs, records.studies(results))
+    assert runs[["peak_always", "mean_training", "power_watts"]].isna().all(axis=None)
+    assert runs.updates.gt(0).all() and workshop.configurations(runs, "protocol").empty
 
 
 def test_a_run_in_both_terms(measured: pd.DataFrame) -> None:

@@ -34,6 +34,11 @@ def test_weak_variation_is_judged_over_all_rank_counts(efficiency: float, expect
     assert (found["verdict"], found["ranks"], found["layout"]) == (expected, 8, "1x2" if efficiency < 0.98 else "1x8")
 
 
+def test_weak_points_beyond_the_target_are_not_judged() -> None:
+    (found,) = verdicts(study(weak={"1x2": 0.98, "1x8": 0.98, "1x16": 0.5}), kind="weak").to_dict("records")
+    assert (found["verdict"], found["ranks"]) == ("met", 8)
+
+
 def test_each_layout_of_the_rank_count_is_judged() -> None:
     found = verdicts(study(strong={"1x8": 0.9, "2x4": 0.5}))
     assert dict(zip(found.layout, found.verdict, strict=True)) == {"1x8": "met", "2x4": "missed"}

@@ -78,7 +78,7 @@ def test_without_an_environment_it_states_what_to_do(clone: Path) -> None:
     assert done.returncode == 7
     said = " ".join(done.stderr.split())
     assert "no environment in" in said
-    assert "make study" in said
+    assert "env/README.md" in said
 
 
 def test_a_copy_elsewhere_gets_the_clone_from_a_variable(clone: Path, tmp_path: Path) -> None:

@@ -125,5 +125,6 @@ def test_an_engine_that_has_ended_is_named(notebook: Notebook, cell: str) -> Non
         outcomes = crew.outcomes()
         assert time.monotonic() - begun < HANG
         assert "died" in outcomes.outcome[1]
-        with pytest.raises(EnginesError, match="engine 1 has ended"):
-            crew.join()
+        for ask in (crew.join, lambda: notebook.px("x")):
+            with pytest.raises(EnginesError, match="engine 1 has ended"):
+                ask()

@@ -71,7 +71,7 @@ def test_a_clone_without_an_environment_ends_the_job_at_once(launch, clone: Path
     (folder / "job_script_content.sh").chmod(0o755)
     done = run(folder / "job_script_content.sh", clone)
     assert done.returncode == 1
-    assert f"no JupyterLab in {clone}" in done.stderr and "run 'make study'" in done.stderr
+    assert f"no JupyterLab in {clone}" in done.stderr and "env/README.md" in done.stderr
     assert "JupyterLab ended before it answered" in done.stderr
     assert not (folder / "connection.yml").exists()
 

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from hpc_utils.allreduce_cost import Link, Topology, evenly
-from hpc_utils.records.identity import CODE, PLANNED, SAME, task
+from hpc_utils.records.identity import PLANNED, SAME, task
 
 from ..points import cores_per_rank, step_seconds
 from ..scaling import usable
@@ -234,22 +234,19 @@ def held_out(
 def families(runs: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """{label: the runs that one model can be fitted to}, most configurations first.
 
-    One workload on one kind of device with one `bucket_mb`, whatever layout, batch and link. Without barred and
+    One workload and loop on one kind of device with one `bucket_mb`, whatever layout, batch and link. Without barred and
     profiled runs, and without those that compress or accumulate gradients.
     """
-    any_value = ("settings", "device", "link_gbit", *CODE, "share_period")
-    keys = [*(name for name in SAME if name not in any_value), "bucket_mb", "share_period"]
+    keys = [*(name for name in SAME if name not in ("device", "link_gbit")), "bucket_mb"]
     plain = runs.comm_hook.fillna("none").eq("none") & runs.accumulate.fillna(1).eq(1)
     known = usable(runs[runs.parallel.isin(MODELLED) & plain])
+    groups = [own for _, own in known.assign(bucket_mb=known.bucket_mb.fillna(BUCKET_MB)).groupby(keys, dropna=False)]
     found = {}
-    for key, own in known.assign(bucket_mb=known.bucket_mb.fillna(BUCKET_MB)).groupby(keys, dropna=False):
-        _, _, precision, device, hardware, cores, parameters, bucket, period = key
-        label = f"{task(own.iloc[0])}, {precision}, {device} ({hardware})"
-        if label in found:
-            label += f", {cores:g} cores, {parameters} parameters, buckets of {bucket:g} MiB"
-            label += "" if pd.isna(period) else f", a share every {1e3 * period:g} ms"
-        found[label] = own
-    return dict(sorted(found.items(), key=lambda one: -points(one[1]).groupby(POINT).ngroups))
+    for own in sorted(groups, key=lambda own: -points(own).groupby(POINT).ngroups):
+        run = own.iloc[0]
+        label = f"{task(run)}, {run.precision}, {run.device_name} ({run.hardware_id})"
+        found[f"{label}, as {run.run_id}" if label in found else label] = own
+    return found
 
 
 class Answer(NamedTuple):

@@ -128,6 +128,8 @@ def test_runs_of_one_workload_on_one_device_make_a_family_whatever_their_link():
     assert [len(own) for own in fit.families(other).values()] == [2, 1], "other messages, or fewer of them"
     buckets = fit.families(runs.assign(bucket_mb=[25.0, 50.0, 50.0, None, 25.0, 25.0, 25.0]))
     assert sorted((len(own), *set(own.bucket_mb)) for own in buckets.values()) == [(1, 25), (1, 25), (2, 25), (2, 50)]
+    loops = fit.families(runs.assign(settings=["a", "a", "b", *["a"] * 4]))
+    assert [len(own) for own in loops.values()] == [2, 2, 1, 1], "another loop has another T(1)"
     assert fit.points(runs, gbit=100.0).gbit.tolist() == [100.0, 10.0, 1.0, 100.0, 1.0, 3.0, 100.0]
     assert fit.points(runs).seconds.tolist() == pytest.approx([0.1] * 7)
 
