@@ -117,7 +117,7 @@ def logs(results: Path, run: str) -> tuple[pd.DataFrame, pd.DataFrame]:
         if log.empty:
             continue
         gpus.append(pd.DataFrame({
-            "timestamp": pd.to_datetime(log.time, unit="s"), "index": rank["local_rank"], "name": rank["device_name"],
+            "timestamp": pd.to_datetime(log.time, unit="s").dt.round("ms"), "index": rank["local_rank"], "name": rank["device_name"],
             "memory.used [MiB]": (log.bytes / 2**20).round(), "memory.total [MiB]": (log.memory_total_bytes / 2**20).round(),
         }))  # fmt: skip
         trees.append(pd.DataFrame({
