@@ -379,9 +379,9 @@ def _explain(item: Mapping[str, Any]) -> str:
 
 def describe() -> list[dict[str, str]]:
     """One row per option: name, type, default, unit, meaning (what `hpc params` prints)."""
-    rows = []
+    rows, schemas = [], RunConfig.model_json_schema()["properties"]
     for name, field in RunConfig.model_fields.items():
-        schema = RunConfig.model_json_schema()["properties"][name]
+        schema = schemas[name]
         forms = schema.get("anyOf", [schema])
         kinds = [kind for form in forms for kind in form.get("enum") or [form.get("type", "")]]
         rows.append(

@@ -341,9 +341,7 @@ def _forecast(point: Point, hardware: str) -> dict[str, Any]:
     }
 
 
-def execute(
-    name: str, target: Target | None, warm_process: str, *, redo: bool = False, outdated: bool = False
-) -> str:
+def execute(name: str, target: Target, warm_process: str, *, redo: bool = False, outdated: bool = False) -> str:
     """Run the missing runs on this machine (see `Plan.to_do`), one after another, and return the study's name.
 
     A run that fails does not end the study; one that another process here measures is waited for. All ranks are forked
