@@ -49,7 +49,7 @@ class Commands(click.Group):
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except KeyboardInterrupt:
-            click.secho("interrupted; all processes have ended", fg="yellow", err=True)
+            click.secho("interrupted", fg="yellow", err=True)
             context.exit(130)
         except Exception as error:
             code, message = getattr(error, "exit_code", None), str(error)

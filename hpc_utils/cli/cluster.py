@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import signal
 
@@ -204,7 +205,7 @@ def cluster_init(cluster_name):
     from hpc_utils.launch.cluster_draft import init
 
     path = init(cluster_name)
-    missing = path.read_text().count("FILL IN")
+    missing = len(re.findall("#.*FILL IN", path.read_text()))
     click.echo(
         f"{path}: complete {missing} lines with FILL IN; then hpc submit STUDY --cluster {path.stem} --dry-run"
     )

@@ -151,7 +151,12 @@ def submit(study, cluster_name, node_type, dry_run, wait, **options):
     draft, made = submitting.submit(study, found, node_type, **options)
     _print_draft(draft)
     if made is None:
-        click.echo(f"nothing to submit: `hpc report {draft.index}` draws the figures", err=True)
+        then = (
+            f"`hpc status {draft.index}` follows them"
+            if draft.queued
+            else f"`hpc report {draft.index}` draws the figures"
+        )
+        click.echo(f"nothing to submit: {then}", err=True)
         return
     click.echo(f"submitted {', '.join(made.job_ids)}; follow them with: hpc status {draft.index}", err=True)
     click.echo(f"the last job writes {paths.results() / 'report' / draft.index / 'index.html'}", err=True)
@@ -394,12 +399,12 @@ def _wait(study: str | None, gone: tuple[str, ...] = ()) -> list[Entry]:
     """Print each change of state until all runs have ended."""
     from hpc_utils.launch.status import entries
 
-    before: dict[str, str] = {}
+    before: dict[tuple[str, str], str] = {}
     while True:
         found = entries(study, gone=gone)
         for entry in found:
-            if before.get(entry.run_id) != entry.state:
-                before[entry.run_id] = entry.state
+            if before.get(name := (entry.study, entry.run_id)) != entry.state:
+                before[name] = entry.state
                 _print_entry(entry, entry.detail)
         if all(entry.is_over for entry in found):
             _print_counts(found)

@@ -148,7 +148,7 @@ def _silent(run: Path, returncode: int, reported: set[int]) -> str:
         how = f"was killed by {_name(-code)}" if code < 0 else f"left with exit code {code} and without an error"
         if code > 0 and (profile := config.get("profile")) in STARTING:
             how += f" (or was killed: {profile}, which had started it, hides signals)"
-        return f"rank {rank} {how}; its last lines:\n{_last_lines(run / 'logs' / f'rank{rank}.log')}"
+        return f"rank {rank} {how}\nIts last lines:\n{_last_lines(run / 'logs' / f'rank{rank}.log')}"
     return ""
 
 

@@ -155,8 +155,13 @@ def is_gone(job: str) -> bool:
 
 
 def nodes(partition: str) -> list[str]:
-    """The names of a partition's nodes."""
-    return sorted(set(ask(["sinfo", "--noheader", "--Node", f"--partition={partition}", "--format=%N"]).split()))
+    """The names of a partition's nodes. Raises SlurmError if it has none."""
+    found = set(ask(["sinfo", "--noheader", "--Node", f"--partition={partition}", "--format=%N"]).split())
+    if not found:
+        raise SlurmError(
+            f"no partition {partition!r} with nodes here: `sinfo` lists them; set the node type's `partition`"
+        )
+    return sorted(found)
 
 
 def jobs(ids: Iterable[str]) -> dict[str, Job]:
@@ -196,9 +201,21 @@ def _accounted(ids: Sequence[str]) -> list[Job]:
     return [
         # A state may be `CANCELLED by 1000`.
         Job(job, JobState(state.split()[0].rstrip("+")), f"exit code {code}", None, nodes, name, folder)
-        for job, state, code, nodes, name, folder in rows
-        if re.fullmatch(r"\d+(_\d+)?", job) and state
+        for listed, state, code, nodes, name, folder in rows
+        for job in _tasks(listed)
+        if state
     ]
+
+
+def _tasks(listed: str) -> list[str]:
+    """The ids in a row of the accounting: `7`, `7_1`, or those of the tasks of an array that never started, `7_[0-2,5%4]`."""
+    match = re.fullmatch(r"(\d+)_\[([\d,-]+)(?:%\d+)?\]", listed)
+    if not match:
+        return [listed] if re.fullmatch(r"\d+(_\d+)?", listed) else []
+    ends = [
+        (int(first), int(last or first)) for first, _, last in (part.partition("-") for part in match[2].split(","))
+    ]
+    return [f"{match[1]}_{task}" for first, last in ends for task in range(first, last + 1)]
 
 
 def accounting(job: str) -> str:

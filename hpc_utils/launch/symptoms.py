@@ -148,6 +148,8 @@ def diagnose(logs: Iterable[tuple[str, BinaryIO]], *, failed: bool = False) -> l
             one.kind = Kind.END
         if one.kind == Kind.KILL and before & {"collective-timeout", "exit"}:  # then the launcher ended it
             one.kind = Kind.UNKNOWN
+        if one.name == "cancelled" and "exit" in before:  # then srun ended it, because another task had failed
+            one.kind = Kind.UNKNOWN
     order, merged = list(Kind), dict[str, Finding]()
     for one in sorted(found, key=lambda one: (order.index(one.kind), one.line)):
         if (first := merged.setdefault(one.name, one)) is not one:

@@ -142,6 +142,7 @@ def write(study: str, results: Path, output: Path) -> list[str]:
     files += [
         (f"`{name}`", "of the study itself; `run.sh` uses it, a job by hand with `PYTHONPATH=FOLDER`") for name in own
     ]
+    notes = list(dict.fromkeys(notes))  # several chapters may have the same
     text = REPRODUCE.format(
         title=index.title or study, study=study, enter="cd FOLDER && " * bool(own), **varied, count=counted(len(runs), "run"),
         first=runs.started.iloc[0][:10], last=runs.started.iloc[-1][:10], run=runs.run_id.iloc[0],

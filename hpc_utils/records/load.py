@@ -132,7 +132,7 @@ def by_other_code(found: Records, results: Path, study: str = "") -> list[str]:
 
 
 def by_former_code(found: Records, results: Path, study: str = "") -> list[str]:
-    """A line for each study, or for one, with runs of a user's own workload whose code has changed since.
+    """A line for each study, or for one, with runs of a user's own workload whose code has changed since, or is not found.
 
     Packed runs are not compared: they are kept, and the code moves on. The code is looked for as `hpc run` does.
     """
@@ -140,11 +140,11 @@ def by_former_code(found: Records, results: Path, study: str = "") -> list[str]:
     former = [
         run.run_id
         for run in found.runs.itertuples()
-        if now(run.workload)
+        if ":" in run.workload
         and (folder := results / run.path).is_dir()
-        and read_json(folder / "run.json")["config"].get("source") != now(run.workload)
+        and read_json(folder / "run.json")["config"].get("source", "") != now(run.workload)
     ]
-    return _lines(former, results, study, "of the workload than is here now")
+    return _lines(former, results, study, "of the workload than is here now (found in this folder or PYTHONPATH)")
 
 
 def _lines(runs: Iterable[str], results: Path, study: str, other: str) -> list[str]:

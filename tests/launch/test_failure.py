@@ -92,7 +92,7 @@ def test_torchrun_that_ends_the_other_ranks_is_no_cancellation_if_a_rank_raised(
 def test_losses_that_other_ranks_report_later_hide_no_cause(tmp_path: Path, ended: bool) -> None:
     log = tmp_path / "7.log"
     log.write_text(f"{'Process 31 got signal: 15' if ended else ''}\nrank 0: epoch 3 loss: 0.51\n")
-    _, told = failure.advise(JobState.FAILED, "rank 1 was killed by SIGKILL; its last lines:\nepoch 3", log)
+    _, told = failure.advise(JobState.FAILED, "rank 1 was killed by SIGKILL\nIts last lines:\nepoch 3", log)
     assert told == symptoms.catalogue()["killed"].fix
 
 
