@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import re
 import time
 from datetime import date
@@ -93,8 +94,16 @@ def _step_seconds(workload: Workload, config: RunConfig, batch: int) -> float:
     with setup(config) as ranks:
         model, loader = workload.model().to(ranks.device), Loader(workload.train, workload, config, ranks.device)
         for inputs, targets in loader.batches([torch.arange(batch)] * 2, 0):
-            loss = workload.loss(workload.forward(model, inputs), targets)
+            outputs = workload.forward(model, inputs)
+            loss = workload.loss(outputs, targets)
             loss.backward()
-            loss.item()  # waits for a GPU
+            value = loss.item()  # waits for a GPU
             ends.append(time.perf_counter())
+            if not math.isfinite(value):
+                raise StudyError(f"{config.workload}: the loss of a batch is {value}; expected a finite number")
+            for name, metric in workload.metrics.items():
+                if (given := torch.as_tensor(metric(outputs, targets)).numel()) != 1:
+                    raise StudyError(
+                        f"{config.workload}: the metric {name} gives {given} numbers; expected their sum"
+                    )
     return ends[1] - ends[0]

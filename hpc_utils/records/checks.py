@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from numbers import Real
 from typing import Any
 
 from hpc_utils.plural import counted
@@ -46,15 +47,24 @@ def disagreement(row: Row) -> str:
     )
 
 
-def overcount(samples: float, steps: float, global_batch: float) -> str:
-    """The reason why `steps` cannot contain that many samples; empty if they can."""
+def miscount(samples: float, steps: float, global_batch: float) -> str:
+    """The reason why `steps`, the last of which may be smaller, do not contain that many samples; empty if they do."""
     full = steps * global_batch
-    if samples <= full:
+    if full - global_batch < samples <= full:
         return ""
     return (
-        f"{samples:g} samples, but {steps} steps of {global_batch} hold {full:g}: "
-        "is global_batch right, and does each rank count only its own samples?"
+        f"{samples:.0f} samples, but {steps} steps of {global_batch} hold {full:.0f}, or less than a batch fewer: "
+        "is global_batch right, and does each rank count all of its own samples, and no others?"
     )
+
+
+def value_faults(values: Row) -> Iterator[str]:
+    """Which values of an epoch are not finite numbers, or accuracies that are not a share."""
+    for name, value in values.items():
+        if not isinstance(value, Real) or not math.isfinite(value):
+            yield f"{name} is {value!r}, not a finite number"
+        elif name.endswith("accuracy") and not 0 <= value <= 1:
+            yield f"{name} is {value!r}, not a share from 0 to 1, such as 0.93"
 
 
 def run_faults(run: Row, provenance: Row, epochs: Sequence[Row], ranks: Sequence[Row]) -> Iterator[str]:
@@ -67,8 +77,10 @@ def run_faults(run: Row, provenance: Row, epochs: Sequence[Row], ranks: Sequence
         yield "no epoch was recorded"
     for row in epochs:
         yield from (f"epoch {row.get('epoch')}: {fault}" for fault in epoch_faults(row))
-        if too_many := overcount(row.get("samples") or 0, row.get("steps") or 0, run.get("global_batch") or 0):
-            yield f"epoch {row.get('epoch')}: {too_many}"
+        if wrong := miscount(row.get("samples") or 0, row.get("steps") or 0, run.get("global_batch") or 0):
+            yield f"epoch {row.get('epoch')}: {wrong}"
+        shares = {name: value for name, value in row.items() if name.endswith("accuracy") and value is not None}
+        yield from (f"epoch {row.get('epoch')}: {fault}" for fault in value_faults(shares))
     if len(ranks) != run.get("world_size"):
         yield f"{counted(len(ranks), 'rank')} left records, but the world size is {run.get('world_size')}"
     seen = sum(row.get("samples") or 0 for row in ranks)

@@ -320,8 +320,8 @@ def _check_samples(row: Row) -> None:
     given = values.get("samples")
     if given is None or full < given < full + batch:
         row.derive("samples", float(full), "steps x global_batch")
-    elif not full - batch < given <= full:
-        raise RowFault(f"{given:g} samples, but {values['steps']} steps of {batch} hold {full}")
+    elif wrong := checks.miscount(given, values["steps"], batch):
+        raise RowFault(wrong)
 
 
 def _explain(row: Row, tolerance: float) -> Verdict:
@@ -387,14 +387,9 @@ def _columns() -> list[str]:
 def _runs(rows: Iterable[Row], name: str, refused: dict[int, str]) -> list[dict[str, Any]]:
     """One row per run: of its epochs, or of each row alone; a row that occurs twice is refused."""
     runs: dict[tuple, dict[Any, Row]] = {}
-    repeats: dict[tuple, int] = {}
     for row in rows:
-        values = row.values
-        key = (*map(values.get, (*WORDS, *LAYOUT)), row.comparable)
-        if not {"epoch", "repeat"} & values.keys():
-            values["repeat"] = repeats[key] = repeats.get(key, 0) + 1  # the same configuration measured again
-        epochs = runs.setdefault((*key, values.get("repeat")), {})
-        first = epochs.setdefault(values.get("epoch"), row)
+        epochs = runs.setdefault((*map(row.values.get, (*WORDS, *LAYOUT, "repeat")), row.comparable), {})
+        first = epochs.setdefault(row.values.get("epoch"), row)
         if first is not row:
             refused[row.line] = f"the same run and epoch as line {first.line}; add a repeat column if it is another"
     return [_run(name, list(epochs.values())) for epochs in runs.values()]

@@ -4,7 +4,7 @@
         for epoch in range(epochs):
             for x, y in run.epoch(loader):
                 loss = ...; loss.backward(); optimizer.step()
-                run.step(samples=len(x), loss=loss)
+                run.step(samples=len(y), loss=loss)
 
 The trainer (`loop`) uses the same class.
 """
@@ -12,6 +12,7 @@ The trainer (`loop`) uses the same class.
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import socket
 import time
@@ -22,6 +23,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from hpc_utils.records import checks
 from hpc_utils.records.folder import profiled_files
 
 from . import energy, epoch_stats
@@ -55,7 +57,7 @@ class Recorder:
         sources: source files outside this project whose digest is part of the run's provenance.
 
     Raises:
-        ValueError: the global batch does not divide over the ranks.
+        ValueError: the global batch does not divide over the ranks, or a parameter is no JSON value.
         RuntimeError: torchrun started several processes, but torch.distributed has no process group.
         AlreadyComplete: on entry, on every rank, if the run is complete.
         ClaimedElsewhere: on entry, if another process is measuring the run.
@@ -84,6 +86,11 @@ class Recorder:
             **(parameters or {}),
             "global_batch": global_batch,
         }
+        for name, value in self.parameters.items():
+            try:
+                json.dumps(value, allow_nan=False)
+            except (TypeError, ValueError):
+                raise ValueError(f"parameter {name} is {value!r}; expected a number, text, list or dict") from None
         self.facts: dict[str, Any] = {}
         self.path: Path | None = None
         self.rows: list[dict[str, Any]] = []
@@ -119,8 +126,11 @@ class Recorder:
         self.path, problem = self.ranks.broadcast((self._writer and self._writer.folder.path, problem))
         if problem is not None:
             raise problem
-        for observer in self._observers:
-            observer.on_start(self.path)
+        with contextlib.ExitStack() as undo:
+            undo.push(self)  # an error from here on is the run's
+            for observer in self._observers:
+                observer.on_start(self.path)
+            undo.pop_all()
         return self
 
     def expect(self, epochs: int, steps: int, *, done: int = 0) -> None:
@@ -134,13 +144,14 @@ class Recorder:
             self._writer.remark(text)
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: object) -> None:
-        for observer in self._observers:
-            observer.on_end(self.rows)
         try:
+            with contextlib.ExitStack() as ends:  # each, also if another fails
+                for observer in reversed(self._observers):
+                    ends.callback(observer.on_end, self.rows)
             if error is None:
                 self._finish()
         except BaseException as failure:
-            error = failure
+            error = error or failure
             raise
         finally:
             if self._writer:
@@ -273,8 +284,11 @@ class Recorder:
             sums: further metrics, summed over this rank's samples; recorded as `train_<name>` per sample.
 
         Raises:
+            ValueError: there are no samples.
             NonFiniteLoss: checked at every step on a CPU; on a GPU every 50 steps, to avoid synchronising.
         """
+        if not samples > 0:
+            raise ValueError(f"samples={samples}: pass how many samples this rank trained on, at least one")
         self._stats.add_step(samples, loss, lr, sums)
         sampled = self._clock.sampled
         self._clock.step()
@@ -284,9 +298,15 @@ class Recorder:
             self._require_finite()
 
     def note(self, **values: float) -> None:
-        """Add values (`test_loss`, `test_accuracy`, `eval_seconds`, ...) to the last epoch's row."""
+        """Add values (`test_loss`, `test_accuracy`, `eval_seconds`, ...) to the last epoch's row.
+
+        Raises:
+            ValueError: a value is not a finite number, or an accuracy is not in [0, 1].
+        """
         if not self.rows:
             raise RuntimeError("no epoch yet: call `note` after the first epoch")
+        if wrong := next(checks.value_faults(values), None):
+            raise ValueError(f"note: {wrong}")
         self.rows[-1].update(values)
         if self._writer:
             self._writer.write_epochs(self.rows)

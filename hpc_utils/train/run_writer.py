@@ -68,8 +68,12 @@ class RunWriter:
         self.folder = folder
         self._remarks: list[str] = []
         self._former: list[dict[str, Any]] = []  # previous attempts that this one continues
-        self._origin = provenance.collect(sources)
-        self._write_origin()
+        try:
+            self._origin = provenance.collect(sources)
+            self._write_origin()
+        except BaseException as error:
+            self.close(error)
+            raise
         if cold := workspace.launch().cold:
             self.remark(f"cold start: {cold}")
 

@@ -95,7 +95,7 @@ class Trees(Loop):
         p = np.asarray(self._predict(booster))
         if p.ndim == 1:
             p = np.stack([1 - p, p], axis=1)
-        found = {"test_auc": area(p[:, 1], y == 1)} if self.classes == 2 else {}
+        found = {"test_auc": area(p[:, 1], y == 1)} if self.classes == 2 and 0 < y.mean() < 1 else {}
         found["test_accuracy"] = float((p.argmax(axis=1) == y).mean())
         found["test_loss"] = float(-np.log(p[np.arange(len(y)), y].clip(1e-15)).mean())
         return found | {"eval_seconds": time.perf_counter() - begun}

@@ -53,7 +53,7 @@ class Workload:
         optimizer: (model, configuration, peak learning rate) -> optimizer; by default built from the configuration.
 
     Raises:
-        WorkloadError: a data set has no length, or `model` is a module.
+        WorkloadError: a data set has no length or no samples, `model` is a module, or a metric has a reserved name.
     """
 
     model: Callable[[], nn.Module]
@@ -69,8 +69,12 @@ class Workload:
         for name in ("train", "test"):
             if not isinstance(data := getattr(self, name), Sized):
                 raise WorkloadError(f"{name} is {data!r}; expected a data set with a length")
+            if not len(data):
+                raise WorkloadError(f"{name} is empty; expected a data set with samples")
         if isinstance(self.model, nn.Module):
             raise WorkloadError("model is a module; expected a function that builds one: `lambda: ...`")
+        if reserved := {"loss", "lr", "samples"} & self.metrics.keys():
+            raise WorkloadError(f"metrics: {', '.join(sorted(reserved))} is recorded already: use another name")
 
 
 class Loop(ABC):

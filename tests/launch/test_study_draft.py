@@ -14,16 +14,21 @@ from hpc_utils.launch import study as studies
 from hpc_utils.launch import study_draft
 
 WORKLOADS = """
-import time, torch
+import dataclasses, time, torch
 from hpc_utils.train import Workload
+metrics = {"accuracy": lambda outputs, targets: (outputs.argmax(1) == targets).sum()}
 def small(width=4):
     data = torch.utils.data.TensorDataset(torch.randn(100, 2), torch.zeros(100, dtype=torch.long))
-    return Workload(lambda: torch.nn.Linear(2, width), data, data, torch.nn.functional.cross_entropy, {"accuracy": len})
+    return Workload(lambda: torch.nn.Linear(2, width), data, data, torch.nn.functional.cross_entropy, metrics)
 def own():
     made = small()
     several = torch.utils.data.ConcatDataset([made.test] * 300)
     slow = lambda model, inputs: time.sleep(0.2) or model(inputs)
     return Workload(made.model, several, several, made.loss, forward=slow, optimizer=lambda *given: None)
+def diverged():
+    return dataclasses.replace(small(), loss=lambda outputs, targets: outputs.sum() * float("nan"))
+def vector():
+    return dataclasses.replace(small(), metrics={"accuracy": lambda outputs, targets: outputs.argmax(1) == targets})
 def broken():
     return small(width=0)
 def none():
@@ -106,6 +111,8 @@ def test_a_slow_workload_has_few_steps_and_its_own_optimizer_and_rare_tests(fold
         ("mine", "drafted:none"),
         ("mine", "drafted:broken"),
         ("mine", "drafted:raising"),
+        ("mine", "drafted:diverged"),
+        ("mine", "drafted:vector"),
         ("mine", "cnm"),
         ("Mine_1", "cnn"),
     ],

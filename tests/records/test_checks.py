@@ -70,3 +70,20 @@ def test_a_global_count_on_every_rank_is_refused() -> None:
     run = {"world_size": 2, "global_batch": 64}
     assert "1280 samples, but 10 steps of 64 hold 640" in next(checks.run_faults(run, {"digest": "d"}, epochs, ranks))
     assert not [*checks.run_faults(run | {"global_batch": 128}, {"digest": "d"}, epochs, ranks)]
+
+
+@pytest.mark.parametrize(("samples", "is_true"), [(20, False), (576, False), (577, True), (640, True), (641, False)])
+def test_samples_of_whole_steps_but_for_a_smaller_last_one(samples: int, is_true: bool) -> None:
+    """20: `len` of a batch that is a dict of two tensors."""
+    epochs = [{"epoch": 1, "steps": 10, "samples": samples, "seconds": 2.0, "throughput": samples / 2}]
+    found = faults(
+        run={"world_size": 1, "global_batch": 64}, epochs=epochs, ranks=[{"samples": samples, "seconds": 2}]
+    )
+    assert (found == []) == is_true and len(found) <= 1
+
+
+@pytest.mark.parametrize("accuracy", [93.0, -0.1, "good"])
+def test_an_accuracy_is_a_share(accuracy: object) -> None:
+    first, second = epoch_rows()
+    assert len(faults(epochs=[first, second | {"test_accuracy": accuracy}])) == 1
+    assert faults(epochs=[first | {"test_accuracy": None}, second | {"test_accuracy": 1}]) == []

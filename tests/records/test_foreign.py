@@ -329,6 +329,14 @@ def test_decimal_commas_milliseconds_and_epochs_as_rows(read: Callable, encoding
     assert (two.verdict, four.verdict) == ("consistent", "counted once per rank"), "one epoch was corrected"
 
 
+def test_a_second_row_of_a_configuration_is_a_repeat_only_if_a_column_says_so(read: Callable) -> None:
+    csv = "gpus,mode,epoch_time_s,images_per_sec,n\n1,single,41.7,1199,1\n1,single,30.0,1667,2\n"
+    found = read(csv)
+    assert found.refused.keys() == {3} and found.runs.throughput.round().tolist() == [1199]
+    counted = read(csv, MAPPING.replace('world_size = "gpus"', 'world_size = "gpus"\nrepeat = "n"'))
+    assert not counted.refused and counted.runs.repeat.tolist() == [1, 2]
+
+
 @pytest.mark.parametrize(
     ("line", "names"),
     [

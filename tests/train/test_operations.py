@@ -37,14 +37,14 @@ VALUES = """
 
 def test_a_layer_takes_two_operations_a_weight_in_each_product() -> None:
     # Forward, the weights' gradient, and the inputs' (not of the first layer, which needs none).
-    made = Workload(model=lambda: None, train=[], test=[], loss=lambda outputs, _: outputs.sum())
+    made = Workload(model=lambda: None, train=[0], test=[0], loss=lambda outputs, _: outputs.sum())
     model = nn.Sequential(nn.Linear(10, 20), nn.ReLU(), nn.Linear(20, 5))
     counted = operations.per_sample(made, model, (torch.ones(8, 10), torch.ones(8)))
     assert counted == 2 * (2 * 10 * 20 + 3 * 20 * 5)
 
 
 def test_a_model_that_fails_logs_nothing_besides(caplog) -> None:
-    made = Workload(model=lambda: None, train=[], test=[], loss=lambda outputs, _: outputs.sum())
+    made = Workload(model=lambda: None, train=[0], test=[0], loss=lambda outputs, _: outputs.sum())
     with pytest.raises(RuntimeError):
         operations.per_sample(made, nn.Linear(10, 20), (torch.ones(8, 9), torch.ones(8)))
     assert not caplog.records

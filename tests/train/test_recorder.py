@@ -16,11 +16,12 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from hpc_utils import records
+from hpc_utils import paths, records
 from hpc_utils.provenance.cpu import usable
 from hpc_utils.records import AlreadyComplete, RunFolder, checks
 from hpc_utils.records.folder import read_json, state
-from hpc_utils.train import Recorder, energy
+from hpc_utils.records.load import Refused
+from hpc_utils.train import Recorder, energy, run_writer
 from hpc_utils.train import progress as progress_module
 from hpc_utils.train.epoch_stats import UsageMeter
 from hpc_utils.train.progress import Progress
@@ -136,6 +137,61 @@ def test_an_epoch_without_a_step_is_a_failed_run() -> None:
     with pytest.raises(RuntimeError, match="no step"), Recorder("stepless", global_batch=1) as run:
         list(run.epoch(range(2)))
     assert state(run.path) == "failed"
+
+
+def test_a_count_of_something_else_than_samples_is_a_failed_run() -> None:
+    """The keys of a dict of inputs, for instance; a step without samples is refused at once."""
+    inputs = {"a": torch.zeros(64, 4), "b": torch.zeros(64, 4)}
+    for count, error, epochs in ((len(inputs), Refused, 1), (0, ValueError, 0)):
+        with pytest.raises(error), Recorder("dicts", global_batch=64) as run:
+            for _ in run.epoch([inputs] * 20):
+                run.step(samples=count)
+        assert state(run.path) == "failed" and len(run.rows) == epochs
+
+
+@pytest.mark.parametrize(
+    "noted",
+    [{"test_accuracy": 93.0}, {"top5_accuracy": -0.1}, {"test_loss": float("nan")}, {"test_loss": torch.tensor(0.5)}],
+)
+def test_a_noted_value_that_cannot_be_true_is_refused(noted: dict) -> None:
+    with pytest.raises(ValueError, match=next(iter(noted))), Recorder("x", global_batch=1) as run:
+        for _ in run.epoch(range(2)):
+            run.step(samples=1)
+        run.note(test_accuracy=1, test_loss=2.5)
+        run.note(**noted)
+    assert state(run.path) == "failed" and run.rows[-1]["test_loss"] == 2.5
+
+
+@pytest.mark.parametrize("call", ["on_start", "on_end"])
+def test_a_failure_of_an_observer_is_the_runs(monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    ended = []
+
+    def fails(*given: object) -> None:
+        raise OSError("no counter")
+
+    monkeypatch.setattr(f"hpc_utils.train.memory.MemoryMeter.{call}", fails)  # the first observer
+    monkeypatch.setattr(progress_module.Progress, "on_end", lambda self, rows: ended.append(rows))
+    with pytest.raises(OSError, match="no counter"):
+        measure(1)
+    assert records.load().unfinished == {(path := next(paths.runs().iterdir())).name: "failed"}
+    assert read_json(path / "status.json")["reason"] == "OSError: no counter" and len(ended) == 1
+    with pytest.raises(OSError), Recorder("x", global_batch=1):
+        if call == "on_end":
+            raise KeyError("mine")
+    assert ("mine" in read_json(path / "status.json")["reason"]) == (call == "on_end"), (
+        "the first error is the reason"
+    )
+
+
+def test_what_cannot_be_written_is_no_running_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    for value in (object(), float("nan")):
+        with pytest.raises(ValueError, match="parameter model"):
+            measure(1, parameters={"model": value})
+    assert not paths.runs().exists()
+    monkeypatch.setattr(run_writer.provenance, "collect", lambda sources: {"digest": object()})
+    with pytest.raises(TypeError):
+        measure(1)
+    assert list(records.load().unfinished.values()) == ["failed"]
 
 
 def test_a_complete_run_is_not_entered_again() -> None:

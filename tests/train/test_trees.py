@@ -92,6 +92,14 @@ def test_a_signal_ends_the_run_with_the_reason(results: Path) -> None:
         XGBoost(config).run(ranks, recorder, [SIGUSR1])
 
 
+def test_held_out_rows_of_one_class_have_no_area(results: Path) -> None:
+    config = trees("XGBoost", global_batch=100)
+    model = XGBoost(config)
+    model.test_x, model.test_y, model.classes = None, np.zeros(4, dtype=int), 2
+    model._predict = lambda booster: np.full(4, 0.5)
+    assert model._evaluate(None).keys() == {"test_accuracy", "test_loss", "eval_seconds"}
+
+
 def test_the_area_under_the_curve_is_the_share_of_ordered_pairs() -> None:
     scores, positive = np.array([0.1, 0.4, 0.4, 0.9]), np.array([False, True, False, True])
     assert area(scores, positive) == (1 + 0.5 + 1 + 1) / 4

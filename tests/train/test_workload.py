@@ -47,6 +47,12 @@ WRONG = """
     def averaged():
         return dataclasses.replace(make(), metrics={"size": lambda outputs, targets: outputs.abs().mean()})
 
+    def empty():
+        return make(test_size=0)
+
+    def named():
+        return dataclasses.replace(make(), metrics={"loss": lambda outputs, targets: outputs.sum()})
+
     class Headed(Model):
         def __init__(self):
             super().__init__(3)
@@ -76,6 +82,8 @@ REFUSED = [
     ("outside:whole", "make whole batches themselves"),
     ("outside:untested", "test is None"),
     ("outside:built", "model is a module"),
+    ("outside:empty", "test is empty"),
+    ("outside:named", "metrics: loss"),
     ("outside:counted", "test accuracy is 2"),
     ("outside:averaged", "the metric `size` is a mean over the batch"),
     ("outside:unused", "depend on head.weight, head.bias,"),
@@ -95,7 +103,7 @@ def test_what_is_no_workload_is_refused_in_one_line(module: Callable, results: P
         train(RunConfig(workload=name, workload_args=arguments, **more))
     assert "\n" not in str(caught.value)
     in_the_run = name.removeprefix("outside:") in (
-        "wrong", "whole", "untested", "built", "counted", "averaged", "unused",
+        "wrong", "whole", "untested", "built", "empty", "named", "counted", "averaged", "unused",
     )  # fmt: skip
     assert (results / "runs").exists() == in_the_run
 
