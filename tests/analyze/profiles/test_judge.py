@@ -63,7 +63,7 @@ BRIEF = [(start, start + 4, COMPUTE, {"launched": -1}) for start in range(100, 9
     [
         # 99.6 % of it in GEMMs, and an A100's bf16 peak is 16 times its fp32.
         ([BUSY], FEED, Bound.COMPUTE, Certainty.HIGH, 0.9964 * 15 / 16, "16-bit"),
-        ([(4000, 9980, COMPUTE)], ((0, 3950, "dataloader"),), Bound.INPUT, Certainty.HIGH, 0.37, "loader workers"),
+        ([(4000, 9980, COMPUTE)], ((0, 3950, "dataloader"),), Bound.INPUT, Certainty.HIGH, 0.395, "loader workers"),
         ([(20, 4000, MEMORY, COPY), (4000, 9980, COMPUTE)], FEED, Bound.INPUT, Certainty.HIGH, 0.4, "10 copies are pageable"),
         ([(20, 4000, MEMORY, {"copy": TO_HOST}), (4000, 9980, COMPUTE)], FEED, Bound.MEMORY, Certainty.HIGH, 0.4, "copies"),
         ([(20, 7000, COMPUTE, {"name": ELEMENTWISE}), (7000, 9980, COMPUTE)], FEED, Bound.MEMORY, None, 0.7, "fuse"),
