@@ -175,6 +175,14 @@ def test_an_unmarked_loader_is_guessed_from_the_gaps_between_steps() -> None:
     assert any("range `data`" in one.action for one in found.advice)
 
 
+def test_a_layout_saves_at_most_the_kernels_that_change_it() -> None:
+    changing = (7000, 8000, COMPUTE, {"name": "cudnn::engines_precompiled::nchwToNhwcKernel<__half>"})
+    few = (20, 7000, COMPUTE, {"name": ELEMENTWISE})
+    advice = judged(run(few, changing, (8000, 9980, COMPUTE))).advice
+    assert [one.at_most for one in advice if "channels_last" in one.action] == pytest.approx([1 / 0.9], rel=1e-2)
+    assert not any("channels_last" in one.action for one in judged(run(few, (7000, 9980, COMPUTE))).advice)
+
+
 def _counters(sm: float, dram: float) -> dict[str, list[float]]:
     return {
         "duration_ns": [3.0, 1.0, float("nan")],
