@@ -4,7 +4,7 @@ Every number is the length of a union of intervals, so concurrent work counts on
 operations; compute is neither communication nor memory. Work of unknown kind (CUDA graphs that were traced whole) is busy
 and never idle: with it, compute and communication are lower bounds, and exposed communication is an upper bound.
 
-Idle time is the gaps between a device's first and last work. Launching costs the host up to some hundred microseconds:
+Idle time is the gaps in a device's work from the first marked phase on. Launching costs the host up to some hundred microseconds:
 a gap of a millisecond has another cause on the host.
 """
 
@@ -40,11 +40,11 @@ PARTLY_UNKNOWN = "work of unknown kind (CUDA graphs traced whole): compute and c
 def breakdown(one: Timeline, *, several: bool = False) -> dict[str, Any]:
     """Where this device's time went: `COLUMNS`, in ns, exact at the resolution of its clock; None: not known.
 
-    span_ns: from the first start to the last end of the device's work, of a CPU from the first range on.
+    span_ns: from the first phase or work, whichever begins earlier, to the last end of the device's work.
     busy_ns: any work. compute_ns: kernels other than communication. memory_ns: copies and fills.
     communication_ns: communication kernels, including the time in which they wait for other ranks.
     exposed_communication_ns: the part of it in which nothing is computed; overlapped_ns: the rest.
-    loader_wait_ns: idle while the host was in a data range.
+    loader_wait_ns: idle while the host was in a data range, before the first work too.
     idle_ns: span less busy. unknown_ns: work of unknown kind.
     pageable_copies: number of copies from or to host memory that is not pinned.
     between_steps_ns: idle outside data ranges, in long gaps in which the host was in no phase. None unless the
@@ -62,8 +62,7 @@ def breakdown(one: Timeline, *, several: bool = False) -> dict[str, Any]:
         return row
     busy, compute, communication = ops.union(), ops.union(COMPUTE), ops.union(COMMUNICATION)
     first, last = (ops.start[0], busy[1][-1]) if len(busy[0]) else (0, 0)
-    if one.device is None:  # the host waits for its first batch in the window, too
-        first = min([first, *one.ranges.start[:1]])
+    first = min([first, *phases.of_phases(one.ranges, *Phase).start[:1]])  # the host waits for its first batch, too
     unions = {"busy": busy, "compute": compute, "memory": ops.union(MEMORY), "unknown": ops.union(UNKNOWN)}
     row |= {f"{name}_ns": intervals.length(union) for name, union in unions.items()}
     row |= {"span_ns": int(last - first), "idle_ns": int(last - first) - row["busy_ns"]}

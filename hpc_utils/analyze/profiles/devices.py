@@ -38,7 +38,7 @@ class Devices:
         parts: of each its `breakdown`. span: ns, in all. steps: marked ones each, ns.
         matched: their collectives; None without any, or with one device.
         straggler: the rank they wait for; None likewise, or if no rank waits.
-        shares: of the time from each device's first to its last work, summed over the devices; None: not known.
+        shares: of each device's span, summed over the devices; None: not known.
             busy: any work. computing: compute kernels. unknown: work of unknown kind.
             exposed: communication and nothing computed; where collectives are matched, it falls into
                 wire: on the wire, sends and receives included, and waiting: for other ranks.

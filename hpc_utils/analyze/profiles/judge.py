@@ -1,6 +1,6 @@
 """What limits a training run, from the profiles of its ranks: a verdict with its evidence.
 
-Shares are of the time from the first to the last work of the devices, summed over them. Of the losses beyond their
+Shares are of the devices' spans (`breakdown`), summed over them. Of the losses beyond their
 thresholds the largest is the verdict (`verdict.WHEN`); without any, the devices compute or move bytes. Without their work
 (`Reports.worked`) the phases in the run's own records decide, else the counters of single kernels. Both have medium
 confidence at most.

@@ -12,6 +12,7 @@ import math
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from .timeline import ProfileError
 
 COLUMNS = (
     "name", "kind", "device", "duration_ns", "sm_share", "memory_share", "dram_share", "tensor_share", "occupancy",
-    "dram_bytes", "flops_fp64", "flops_fp32", "flops_fp16", "flops_tensor", "flops",
+    "dram_bytes", "flops_fp64", "flops_fp32", "flops_fp16", "flops_tensor", "flops", "precision",
 )  # fmt: skip
 TIMEOUT = 600.0  # s: NVIDIA's reader takes seconds for thousands of kernels
 
@@ -37,7 +38,7 @@ _SHARES = {
     "tensor_share": [f"{_TENSOR}.{_ACTIVE}", f"{_TENSOR}.{_ELAPSED}"],
     "occupancy": [f"sm__warps_active.{_ACTIVE}"],
 }
-_TENSOR_OPERATIONS = r"sm__ops_path_tensor_src_(?!.*_sparsity_).*\.sum"  # not those of sparse kernels apart
+_TENSOR_OPERATIONS = r"sm__ops_path_tensor_src_([a-z\d]+)(?!.*_sparsity_).*\.sum"  # not those of sparse kernels apart
 
 # Operations of one thread's instruction: those of half precision work on pairs.
 _FLOPS = {
@@ -55,7 +56,8 @@ def read(path: str | Path) -> pd.DataFrame:
     shares 0 to 1 of the sustained peak: sm_share (the busiest part of the SMs), memory_share (of caches and memory),
     dram_share, tensor_share (tensor pipe), occupancy (warps, of the most that fit);
     dram_bytes (read and written); flops_fp64, flops_fp32, flops_fp16 (operations outside the tensor cores), flops_tensor,
-    flops (their sum; NaN if the tensor pipe worked and no counter gives its operations).
+    flops (their sum; NaN if the tensor pipe worked and no counter gives its operations);
+    precision of most operations, on tensor cores that of their sources (fp64, fp32, tf32, bf16, fp16, fp8, int8, ...; "": not known).
 
     Raises:
         ProfileError: not a complete report, newer than the package, or the package is not installed.
@@ -130,12 +132,16 @@ def _row(action: Any) -> dict[str, Any]:
         row[column] = cycles * sum(
             operations * _number(action, name.format(instruction)) for instruction, operations in counted.items()
         )
-    tensor = [name for name in action.metric_names() if re.fullmatch(_TENSOR_OPERATIONS, name)]
-    row["flops_tensor"] = math.fsum(_number(action, name) for name in tensor)
+    tensor = Counter()
+    for found in filter(None, (re.fullmatch(_TENSOR_OPERATIONS, name) for name in action.metric_names())):
+        tensor[found[1]] += _number(action, found[0])
+    row["flops_tensor"] = math.fsum(tensor.values())
     if not tensor and row["tensor_share"] != 0:
         row["flops_tensor"] = math.nan
-    known = [row[column] for column in _FLOPS if not math.isnan(row[column])]
-    row["flops"] = sum(known) + row["flops_tensor"] if known else math.nan
+    known = {column: row[column] for column in _FLOPS if not math.isnan(row[column])}
+    row["flops"] = sum(known.values()) + row["flops_tensor"] if known else math.nan
+    most = max((*known.items(), *tensor.items()), key=lambda one: one[1], default=("", 0))
+    row["precision"] = most[0].removeprefix("flops_")
     device = action.metric_by_name("device__attribute_display_name")
     return row | {
         "name": action.name(),

@@ -22,7 +22,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from . import kernels
+from . import kernels, phases
 from .timeline import COMPUTE, MEMORY, UNKNOWN, Events, ProfileError, Timeline, first_calls
 
 REPORTS = (".nsys-rep", ".qdrep")
@@ -179,11 +179,11 @@ def _timelines(source: str, database: sqlite3.Connection) -> list[Timeline]:
 
 def _ranges(database: sqlite3.Connection, epoch: int) -> dict[int, Events]:
     """{process: its NVTX ranges}. Ranges that were open when the session ended are omitted."""
-    found: dict[int, list[tuple[int, int, str]]] = {}
-    columns = "globalTid >> 24, start, [end], coalesce(text, value, '')"
-    for process, start, end, text in _rows(database, "NVTX_EVENTS", columns, _ENDED):
-        found.setdefault(process, []).append((start + epoch, end + epoch, _CALL.sub("", text)))
-    return {process: Events.ranges(*zip(*own, strict=True)) for process, own in found.items()}
+    found: dict[int, list[tuple[int, int, str, int]]] = {}
+    columns = "globalTid, start, [end], coalesce(text, value, '')"
+    for thread, start, end, text in _rows(database, "NVTX_EVENTS", columns, _ENDED):
+        found.setdefault(thread >> 24, []).append((start + epoch, end + epoch, _CALL.sub("", text), thread))
+    return {process: phases.ranges(*zip(*own, strict=True)) for process, own in found.items()}
 
 
 def _work(

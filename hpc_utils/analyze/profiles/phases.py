@@ -8,8 +8,9 @@ programs. Ranges of other names are no phases.
 from __future__ import annotations
 
 import functools
+import itertools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +55,15 @@ def phase_of(name: str) -> Phase | None:
     name = name.partition(",")[0][:_LONGEST]
     found = _PHASE.fullmatch(_SEPARATORS.sub("_", _NUMBER.sub("", name.strip()).lower()))
     return Phase(found.lastgroup) if found else None
+
+
+def ranges(start: Sequence[int], end: Sequence[int], names: Sequence[str], threads: Sequence[int | str]) -> Events:
+    """Marked ranges of a process. If a thread is in another phase than data, data ranges of threads that are not are dropped:
+    they prefetch, and the loop does not wait for them."""
+    marks = list(zip(map(phase_of, names), threads, strict=True))
+    training = {thread for phase, thread in marks if phase not in (None, Phase.DATA)}
+    kept = [phase != Phase.DATA or not training or thread in training for phase, thread in marks]
+    return Events.ranges(*(list(itertools.compress(column, kept)) for column in (start, end, names)))
 
 
 def of_phases(ranges: Events, *phases: Phase) -> Events:

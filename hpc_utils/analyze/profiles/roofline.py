@@ -20,7 +20,6 @@ from .peaks import Peak
 POINTS = [
     "name", "kind", "device", "precision", "flops", "dram_bytes", "intensity", "achieved", "attainable", "share", "duration_ns",
 ]  # fmt: skip
-_PRECISIONS = {"flops_fp64": "fp64", "flops_fp32": "fp32", "flops_fp16": "fp16", "flops_tensor": "fp16"}
 ATTAINED = ["workload", "dataset", "precision", "device_name", "parallel", "layout", "world_size", "batch_per_device"]
 
 
@@ -56,12 +55,11 @@ def points(kernels: pd.DataFrame, device_name: str = "") -> pd.DataFrame:
     """Measured kernels (`ncu.read`) in the roofline, a row per kernel whose operations and bytes are known.
 
     Columns: name, kind, device, precision (in which it does most of its operations), flops, dram_bytes, intensity (operations
-    per byte of DRAM), achieved (operations/s), attainable and share of it (NaN where `peaks` does not know the GPU:
-    `device_name`, or that of the report), duration_ns.
+    per byte of DRAM), achieved (operations/s), attainable and share of it (NaN where `peaks` does not know the GPU,
+    `device_name` or that of the report, or its peak in this precision), duration_ns.
     """
     found = kernels[(kernels.flops > 0) & (kernels.dram_bytes > 0) & (kernels.duration_ns > 0)]
     found = found.assign(
-        precision=[_PRECISIONS[most] for most in found[[*_PRECISIONS]].astype(float).fillna(0).idxmax(axis=1)],
         intensity=found.flops / found.dram_bytes,
         achieved=found.flops / found.duration_ns * 1e9,
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from . import peaks
+from . import kernels, peaks
 from .devices import FEW_OPERATIONS, MATRIX, Counters, Devices
 from .peaks import Peak
 from .thresholds import (
@@ -187,7 +187,8 @@ def working(found: Devices, measured: Counters | None) -> Loss:
         margin = margin if by_counters else min(margin, beyond(few, LOW_INTENSITY))
         share = shares["computing"] * few
         reason = f"kernels that do few operations a byte take {few:.0%} of the compute time"
-        return Loss(Bound.MEMORY, share, margin, "", reason, moving_bytes(share), doubts)
+        transfers = shares["computing"] * found.class_share([kernels.TRANSFER])
+        return Loss(Bound.MEMORY, share, margin, "", reason, moving_bytes(share, transfers), doubts)
     device = next((one.device_name for one in found.timelines if one.device_name), "")
     advice = computing(shares["computing"] * found.class_share(MATRIX), peaks.find(device))
     if device == "CPU":
@@ -196,13 +197,12 @@ def working(found: Devices, measured: Counters | None) -> Loss:
     return Loss(Bound.COMPUTE, shares["busy"], margin, "", reason, advice, doubts)
 
 
-def moving_bytes(share: float) -> list[Advice]:
-    """`share`: of the time in kernels that do few operations per byte."""
-    return [
-        *saving(share, "fuse kernels: torch.compile, fused normalisation, fused optimizer"),
-        *saving(share / 2, "bf16 autocast: half the bytes of the activations"),
-        *saving(share, "channels_last for convolutional networks: no changes of layout"),
-    ]
+def moving_bytes(share: float, transfers: float = 0.0) -> list[Advice]:
+    """Shares of the time: `share` in kernels that do few operations per byte, of which `transfers` only move them."""
+    advice = saving(share, "fuse kernels: torch.compile, fused normalisation, fused optimizer")
+    advice += saving(share / 2, "bf16 autocast: half the bytes of the activations")
+    layout = "channels_last for convolutional networks: no changes of layout"
+    return advice + saving(transfers, layout) if transfers else advice
 
 
 def computing(matrix: float = 0.0, peak: Peak | None = None) -> list[Advice]:

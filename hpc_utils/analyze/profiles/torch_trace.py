@@ -126,7 +126,7 @@ def _decoded(text: bytes) -> _Trace:
 def _timelines(source: str, trace: _Trace) -> list[Timeline]:
     operators, calls = trace.of("operators"), trace.of("calls")
     marks = trace.of("ranges") + [one for one in operators if _is_range(one.name)]
-    ranges = Events.ranges(*trace.spans(marks), [one.name for one in marks])
+    ranges = phases.ranges(*trace.spans(marks), [one.name for one in marks], [one.tid for one in marks])
     devices = _devices(trace, operators, calls)
     names = {one.id: one.name for one in trace.devices}
     if not (devices or operators or calls or marks):

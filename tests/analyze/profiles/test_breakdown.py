@@ -23,7 +23,8 @@ def test_every_number_is_what_counting_gives(drawn: tuple) -> None:
     found = breakdown.breakdown(timeline(work, ranges))
     busy, compute, communication = _of(work), _of(work, COMPUTE), _of(work, COMMUNICATION)
     real = [item for item in work if item[1] > item[0]]
-    first, last = min((w[0] for w in work), default=0), max((w[1] for w in real), default=0)
+    phases = [mark for mark in ranges if mark[2] != "else"]
+    first, last = min((w[0] for w in work + phases), default=0), max((w[1] for w in real), default=0)
     idle = moments([(first, last)]) & ~busy
     data = moments([r[:2] for r in ranges if r[2] == "data"])
     if real:
@@ -67,6 +68,16 @@ def test_several_devices_without_communication_kernels_do_not_communicate_for_ze
     assert values == ({0} if known else {None})
     assert (NO_COMMUNICATION in found["remarks"]) is not known
     assert found["compute_ns"] == 10
+
+
+@pytest.mark.parametrize("device", [0, None])
+@pytest.mark.parametrize("steps", [1, 2])
+def test_the_wait_for_the_first_batch_is_one_for_data(device: int | None, steps: int) -> None:
+    starts = [10 * number for number in range(1, steps + 1)]
+    marks = [(start, start + end, name) for start in starts for end, name in ((8, "data"), (10, "step"))]
+    work = [(start + 8, start + 10, COMPUTE) for start in starts]
+    found = breakdown.breakdown(timeline(work, [(0, 5, "start up"), *marks], device=device))
+    assert (found["span_ns"], found["loader_wait_ns"], found["busy_ns"]) == (10 * steps, 8 * steps, 2 * steps)
 
 
 def test_graphs_traced_whole_are_busy_and_reported() -> None:

@@ -63,7 +63,7 @@ BRIEF = [(start, start + 4, COMPUTE, {"launched": -1}) for start in range(100, 9
     [
         # 99.6 % of it in GEMMs, and an A100's bf16 peak is 16 times its fp32.
         ([BUSY], FEED, Bound.COMPUTE, Certainty.HIGH, 0.9964 * 15 / 16, "16-bit"),
-        ([(4000, 9980, COMPUTE)], ((0, 3950, "dataloader"),), Bound.INPUT, Certainty.HIGH, 0.37, "loader workers"),
+        ([(4000, 9980, COMPUTE)], ((0, 3950, "dataloader"),), Bound.INPUT, Certainty.HIGH, 0.395, "loader workers"),
         ([(20, 4000, MEMORY, COPY), (4000, 9980, COMPUTE)], FEED, Bound.INPUT, Certainty.HIGH, 0.4, "10 copies are pageable"),
         ([(20, 4000, MEMORY, {"copy": TO_HOST}), (4000, 9980, COMPUTE)], FEED, Bound.MEMORY, Certainty.HIGH, 0.4, "copies"),
         ([(20, 7000, COMPUTE, {"name": ELEMENTWISE}), (7000, 9980, COMPUTE)], FEED, Bound.MEMORY, None, 0.7, "fuse"),
@@ -173,6 +173,14 @@ def test_an_unmarked_loader_is_guessed_from_the_gaps_between_steps() -> None:
     assert found.bound == Bound.INPUT and found.certainty != Certainty.HIGH
     assert "nothing is marked" in found.reason
     assert any("range `data`" in one.action for one in found.advice)
+
+
+def test_a_layout_saves_at_most_the_kernels_that_change_it() -> None:
+    changing = (7000, 8000, COMPUTE, {"name": "cudnn::engines_precompiled::nchwToNhwcKernel<__half>"})
+    few = (20, 7000, COMPUTE, {"name": ELEMENTWISE})
+    advice = judged(run(few, changing, (8000, 9980, COMPUTE))).advice
+    assert [one.at_most for one in advice if "channels_last" in one.action] == pytest.approx([1 / 0.9], rel=1e-2)
+    assert not any("channels_last" in one.action for one in judged(run(few, (7000, 9980, COMPUTE))).advice)
 
 
 def _counters(sm: float, dram: float) -> dict[str, list[float]]:

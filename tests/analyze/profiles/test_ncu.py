@@ -8,10 +8,11 @@ import random
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from hpc_utils import paths
-from hpc_utils.analyze.profiles import ncu, roofline
+from hpc_utils.analyze.profiles import ncu, peaks, roofline
 from hpc_utils.analyze.profiles.timeline import ProfileError
 
 # Read at import, before a fixture takes it out of a test's environment.
@@ -121,8 +122,8 @@ class _Kernel:
 def test_what_is_missing_is_nan_and_never_zero() -> None:
     row = ncu._row(_Kernel(gpu__time_duration___sum=2000))
     assert row["duration_ns"] == 2000 and row["kind"] == "GEMM" and row["device"] == ""
-    missing = [name for name in ncu.COLUMNS if name not in ("name", "kind", "device", "duration_ns")]
-    assert all(math.isnan(row[name]) for name in missing)
+    missing = [name for name in ncu.COLUMNS if name not in ("name", "kind", "device", "duration_ns", "precision")]
+    assert all(math.isnan(row[name]) for name in missing) and row["precision"] == ""
 
 
 TIME = {"smsp__cycles_elapsed___avg___per_second": 1e9, "gpu__time_duration___sum": 500}
@@ -131,6 +132,27 @@ FP32 = TIME | {
     for name in ("fadd", "fmul", "ffma")
 }
 BUSY = "sm__pipe_tensor_cycles_active___avg___pct_of_peak_sustained_active"
+
+
+@pytest.mark.parametrize(
+    ("counted", "precision"),
+    [
+        ({"tf32_dst_fp32": 9000, "bf16_dst_fp32": 8000}, "tf32"),
+        ({"tf32_dst_fp32": 9000, "fp16_dst_fp32": 8000, "fp16_dst_fp16": 2000}, "fp16"),
+        ({"fp64": 9000}, "fp64"),
+        ({"int8": 9000}, "int8"),
+        ({"fp4_dst_fp32": 9000}, "fp4"),
+        ({"bf16_dst_fp32": 10, "tf32_dst_fp32_sparsity_on": 9000}, "fp32"),
+    ],
+)
+def test_a_kernel_has_the_precision_of_most_of_its_operations_and_its_roof(counted: dict, precision: str) -> None:
+    tensor = {f"sm__ops_path_tensor_src_{name}___sum": operations for name, operations in counted.items()}
+    moved = {f"dram__bytes_{way}___sum": 0.01 for way in ("read", "write")}
+    row = ncu._row(_Kernel(**FP32, **tensor, **moved))
+    assert row["precision"] == precision
+    [found] = roofline.points(pd.DataFrame([row]), "NVIDIA A100-SXM4-40GB").attainable
+    roof = peaks.find("A100 40GB").flops.get(precision, math.nan)
+    assert found == pytest.approx(roof, nan_ok=True) and math.isnan(roof) == (precision == "fp4")
 
 
 def test_operations_count_where_the_chip_counts_them() -> None:

@@ -136,6 +136,19 @@ def test_a_missing_table_is_no_such_events_and_is_reported(small: Path) -> None:
     assert not any(one.aligned for one in found)
 
 
+def test_data_ranges_of_a_thread_that_prefetches_are_not_the_loop_s(small: Path) -> None:
+    before = nsys.read(small)
+    row = "SELECT start, [end] + 7, eventType, globalTid + {}, domainId, 'data' FROM NVTX_EVENTS WHERE text = 'step'"
+    insert = "INSERT INTO NVTX_EVENTS (start, [end], eventType, globalTid, domainId, text) "
+    counts = []
+    for thread in (1, 0):
+        sql(small, insert + row.format(thread))
+        counts.append(
+            [len(now.ranges) - len(then.ranges) for now, then in zip(nsys.read(small), before, strict=True)]
+        )
+    assert counts == [[0, 0], [3, 3]]
+
+
 def test_an_export_without_a_gpu_has_ranges_and_no_work(small: Path) -> None:
     for table in ("KERNEL", "MEMCPY", "MEMSET", "RUNTIME"):
         sql(small, f"DELETE FROM CUPTI_ACTIVITY_KIND_{table}")

@@ -79,23 +79,22 @@ def test_without_a_peak_there_are_operations_but_no_share_and_profiled_runs_atta
 
 
 def test_points_are_kernels_of_which_operations_and_bytes_are_known() -> None:
-    common = {"kind": "GEMM", "device": "NVIDIA A100-SXM4-40GB", "duration_ns": 1e6}
-    nothing = {f"flops_{name}": math.nan for name in ("fp64", "fp32", "fp16", "tensor")}
+    common = {"kind": "GEMM", "device": "NVIDIA A100-SXM4-40GB", "duration_ns": 1e6, "precision": "fp32"}
     frame = pd.DataFrame(
         [
-            common | nothing | {"name": "fp32", "flops_fp32": 1.555e9, "flops": 1.555e9, "dram_bytes": 1.555e8},
-            common | nothing | {"name": "tensor", "flops_tensor": 3e11, "flops_fp32": 1.0, "flops": 3e11, "dram_bytes": 1e8},
-            common | nothing | {"name": "no operations", "flops": 0.0, "dram_bytes": 1e8},
-            common | nothing | {"name": "no bytes", "flops_fp32": 5.0, "flops": 5.0, "dram_bytes": math.nan},
+            common | {"name": "fp32", "flops": 1.555e9, "dram_bytes": 1.555e8},
+            common | {"name": "tensor", "precision": "tf32", "flops": 1.5e11, "dram_bytes": 1e8},
+            common | {"name": "no operations", "flops": 0.0, "dram_bytes": 1e8},
+            common | {"name": "no bytes", "flops": 5.0, "dram_bytes": math.nan},
         ]
     )  # fmt: skip
     found = roofline.points(frame).set_index("name")
     assert list(found.index) == ["fp32", "tensor"]
-    assert found.precision.tolist() == ["fp32", "fp16"]
-    assert found.intensity.tolist() == [10.0, 3000.0]
-    assert found.achieved.tolist() == pytest.approx([1.555e12, 3e14])
-    assert found.attainable.tolist() == pytest.approx([1.555e13, 3.12e14])
-    assert found.share.tolist() == pytest.approx([0.1, 300 / 312])
+    assert found.precision.tolist() == ["fp32", "tf32"]
+    assert found.intensity.tolist() == [10.0, 1500.0]
+    assert found.achieved.tolist() == pytest.approx([1.555e12, 1.5e14])
+    assert found.attainable.tolist() == pytest.approx([1.555e13, 1.56e14])
+    assert found.share.tolist() == pytest.approx([0.1, 150 / 156])
     assert roofline.points(frame, "unheard of").share.isna().all()
 
 

@@ -45,9 +45,9 @@ def rows(*found: Profile) -> list[dict[str, Any]]:
 
 def test_devices_have_shares_the_straggler_and_the_verdict() -> None:
     (found,) = rows(profile(DATA, DATA, timelines=[rank(0, late=0), rank(1, late=1)]))
-    # Rank 0 spans 59 ms and communicates 18, rank 1 58 and 12: the late rank's 2 ms a step are the wire's.
-    assert found["exposed"] == pytest.approx(30 / 117)
-    assert (found["wire"], found["waiting"]) == pytest.approx((24 / 117, 6 / 117))
+    # Both span 59 ms, from the first step on; rank 0 communicates 18, rank 1 12: the late rank's 2 ms a step are the wire's.
+    assert found["exposed"] == pytest.approx(30 / 118)
+    assert (found["wire"], found["waiting"]) == pytest.approx((24 / 118, 6 / 118))
     assert found["busy"] + found["idle"] == pytest.approx(1)
     assert (found["straggler"], found["last"], found["turns"]) == ("rank 1, GPU 1", 6, 6)
     assert found["behind"] == pytest.approx(1e-3)

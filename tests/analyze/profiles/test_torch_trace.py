@@ -68,6 +68,19 @@ def test_a_triton_operator_with_a_stream_is_no_work_of_the_device(tmp_path: Path
     assert found.ranges.names == ("ProfilerStep#1",) and len(found.ranges) == 1
 
 
+def test_the_loop_does_not_wait_for_a_thread_that_prefetches(tmp_path: Path) -> None:
+    def mark(name: str, ts: int, dur: int, thread: int) -> dict:
+        return event("user_annotation", name, ts, dur, pid=1, tid=thread)
+
+    work, loop = [kernel("gemm", 0, 10), kernel("gemm", 90, 10)], [mark("step", 0, 100, 1), mark("data", 10, 20, 1)]
+    prefetching = [mark("load_batch", 30, 60, 2), mark("other", 0, 100, 2)]
+    assert breakdown(one(tmp_path, work + loop + prefetching))["loader_wait_ns"] == 20_000
+    unmarked = one(tmp_path, work + loop[:1] + prefetching)
+    assert breakdown(unmarked)["loader_wait_ns"] is None and set(unmarked.ranges.names) == {"step", "other"}
+    # No thread is known to train.
+    assert breakdown(one(tmp_path, work + prefetching))["loader_wait_ns"] == 60_000
+
+
 @pytest.mark.parametrize(
     ("base", "ts", "dur", "start"),
     [
