@@ -59,6 +59,18 @@ def test_a_refusal_comes_with_slurms_words_and_what_to_do(monkeypatch: pytest.Mo
         slurm_commands.sbatch(["--partition=gpuu"], tmp_path / "x.sbatch")
 
 
+def test_tasks_of_an_array_that_never_started_are_known(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    rows = ["7_[0-1,3%2]|CANCELLED by 0|0:0|None|x|/f", "7_2|COMPLETED|0:0|n1|x|/f", "7_2.batch|FAILED|1:0|n1|x|/f"]
+    for name, output in (("sacct", rows), ("squeue", []), ("sinfo", [])):
+        (tmp_path / name).write_text("\n".join(["#!/bin/sh", *(f"echo '{row}'" for row in output), ""]))
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    found = {name: str(job.state) for name, job in slurm_commands.jobs(["7"]).items()}
+    assert found == {**dict.fromkeys(("7_0", "7_1", "7_3"), "CANCELLED"), "7_2": "COMPLETED"}
+    with pytest.raises(slurm_commands.SlurmError, match="partition 'none-such'"):
+        slurm_commands.nodes("none-such")
+
+
 def test_no_argument_reaches_a_shell(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
     """Whatever a name holds, the command gets it as it stands."""
     told = tmp_path / "told"

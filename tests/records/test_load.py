@@ -131,6 +131,14 @@ def test_an_accuracy_changed_by_hand_is_refused_unless_the_run_noted_no_digest(r
     assert records.load().runs.test_accuracy.tolist() == [0.9], "of another program, or before digests were noted"
 
 
+def test_an_own_workload_whose_code_is_not_found_is_of_former_code(record: Callable, results: Path) -> None:
+    own = run_json("own")["config"] | {"workload": "not_here:mlp"}
+    for name, source in (("known", {"source": "70722b28"}), ("unknown", {})):
+        record(name, run={"config": own | source})
+        StudyIndex(name=name, runs=[StudyRun(run_id=name, series="strong")]).write()
+    assert [line.split()[5] for line in records.by_former_code(records.load(), results)] == ["known"]
+
+
 def test_runs_of_other_code_than_the_latest_are_named_with_the_command(record: Callable, results: Path) -> None:
     for number, digest in enumerate("abb"):
         record(f"r{number}", provenance={"digest": digest * 64, "collected_at": f"2026-01-0{number + 1}"})

@@ -37,7 +37,7 @@ def test_cancelled_stays_cancelled_until_it_is_retried(desk: Desk) -> None:
     study = desk.study(ranks="[2]")
     desk.hpc("submit", study, "--cluster", "rehearsal")
     assert "2 cancelled" in desk.hpc("cancel", "small").stdout
-    desk.wait(lambda: "CANCELLED" in desk.hpc("status").stdout)
+    desk.wait(lambda: "CANCELLED" in (shown := desk.hpc("status").stdout) and "PENDING" not in shown)
     time.sleep(2)
     assert not desk.run("squeue", "--me", "--noheader").stdout.strip(), "it does not come back by itself"
     assert "1 submitted again" in desk.hpc("retry", "small").stdout

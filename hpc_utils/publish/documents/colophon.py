@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpc_utils import provenance
-from hpc_utils.analyze import cost
+from hpc_utils.analyze import cost, points
 from hpc_utils.plural import counted
 from hpc_utils.publish import formatting
 from hpc_utils.records.folder import read_json
@@ -39,6 +39,8 @@ def rows(document: Document, root: Path) -> list[tuple[str, str]]:
         if len(runs):
             facts = {"measured on": _hardware(runs), "with": _software(one, runs), "where": where(runs)}
             facts["took"] = _took(one, runs)
+            if barred := int(points.barred(runs).sum()):
+                facts["barred"] = f"{counted(barred, 'run')}, of a shared machine or with more ranks than cores"
             found += [(f"\u00a0\u00a0\u00a0{what}", text) for what, text in facts.items()]
     return found
 
