@@ -245,6 +245,7 @@ def families(runs: pd.DataFrame) -> dict[str, pd.DataFrame]:
     for own in sorted(groups, key=lambda own: -points(own).groupby(POINT).ngroups):
         run = own.iloc[0]
         label = f"{task(run)}, {run.precision}, {run.device_name} ({run.hardware_id})"
+        label += f", {run.threads_per_rank:g} of a core" if run.threads_per_rank < 1 else ""
         found[f"{label}, as {run.run_id}" if label in found else label] = own
     return found
 
