@@ -75,7 +75,7 @@ export PATH="$PWD/.venv/bin:$PATH"
 """
 REPRODUCE = """# How to reproduce: {title}
 
-{count} of the study `{study}`, measured from {first} to {last}: {tasks}, in {precisions}, on {ranks} rank(s).
+{count} of the study `{study}`, measured from {first} to {last}: {tasks}, in {precisions}, on {ranks}.
 
 {files}
 ## Repeat it
@@ -133,6 +133,7 @@ def write(study: str, results: Path, output: Path) -> list[str]:
     provenance.write_system(origins, output / "SYSTEM.md")
     of = {"tasks": map(task, runs.to_dict("records")), "precisions": runs.precision, "ranks": runs.world_size}
     varied = {name: ", ".join(map(str, sorted(set(own)))) for name, own in of.items()}
+    varied["ranks"] += " rank" if varied["ranks"] == "1" else " ranks"
     own, absent = _own_files(index, runs, output)
     notes += (
         f"{name} is not here, and `run.sh` needs it: export in the folder where the study was run." for name in absent
