@@ -46,7 +46,7 @@ def test_the_kernel_holds_all_threads_to_the_share_and_lets_go() -> None:
         for thread in threads:
             thread.join()
         assert device_share.throttled() > 0.5
-        assert time.process_time() - used < 0.3 * (time.perf_counter() - begun)
+        assert 0.05 < time.process_time() - used < 0.3 * (time.perf_counter() - begun)
     assert next(cgroup.groups()) == own and not group.exists()
     assert device_share.throttled() >= before
     assert any(spin(0.1) > 0.03 for _ in range(50)), "the share in 0.1 s is 0.02 s"

@@ -22,7 +22,8 @@ def judge(table: pd.DataFrame, targets: Targets | None = None) -> pd.DataFrame:
 
     A curve is judged against one process without a group, or where that was not measured, its scheme on one rank. A target
     at a rank count that a curve does not reach is "not measured"; the row then shows the curve's largest rank count. Of
-    weak scaling, the points up to the target's rank count are judged. A target without any curve has a row too; one without a rank count has none.
+    weak scaling, the points up to the target's rank count are judged. A target without any curve has a row too; one
+    without a rank count has none.
 
     Columns: those of `LINE`; target (in words), required, at_ranks (the target's rank count); ranks, layout, value, low,
     high (95 % interval), repeats: what was judged; verdict ("met", "missed", "undecided": the interval contains the target

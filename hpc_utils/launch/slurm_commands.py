@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from hpc_utils import workspace
+from hpc_utils.provenance.cpu import numbers
 
 OF_A_JOB = re.compile(
     rf"(?!SLURM_CONF$|SLURM_CLUSTERS$|SLURM_TIME_FORMAT$|SBATCH_(ACCOUNT|PARTITION|QOS)$)"  # location of Slurm, and account
@@ -209,13 +210,9 @@ def _accounted(ids: Sequence[str]) -> list[Job]:
 
 def _tasks(listed: str) -> list[str]:
     """The ids in a row of the accounting: `7`, `7_1`, or those of the tasks of an array that never started, `7_[0-2,5%4]`."""
-    match = re.fullmatch(r"(\d+)_\[([\d,-]+)(?:%\d+)?\]", listed)
-    if not match:
-        return [listed] if re.fullmatch(r"\d+(_\d+)?", listed) else []
-    ends = [
-        (int(first), int(last or first)) for first, _, last in (part.partition("-") for part in match[2].split(","))
-    ]
-    return [f"{match[1]}_{task}" for first, last in ends for task in range(first, last + 1)]
+    if array := re.fullmatch(r"(\d+)_\[([\d,-]+)(?:%\d+)?\]", listed):
+        return [f"{array[1]}_{task}" for task in numbers(array[2])]
+    return [listed] if re.fullmatch(r"\d+(_\d+)?", listed) else []
 
 
 def accounting(job: str) -> str:

@@ -87,7 +87,7 @@ def _linux(machine: Path) -> Cpu:
             name, _, value = line.partition(":")
             about[name.strip()] = value.strip()
     system = machine / "sys/devices/system/cpu"
-    online = list(_numbers(read(system / "online"))) or list(range(os.cpu_count() or 1))
+    online = list(numbers(read(system / "online"))) or list(range(os.cpu_count() or 1))
     known = _topology(online[0], machine).is_dir()
     flags = (about.get("flags") or about.get("Features") or "").split()
     return Cpu(
@@ -138,7 +138,7 @@ def _topology(one: int, machine: Path) -> Path:
 
 
 def _siblings(one: int, machine: Path) -> tuple[int, ...]:
-    return tuple(_numbers(read(_topology(one, machine) / "thread_siblings_list"))) or (one,)
+    return tuple(numbers(read(_topology(one, machine) / "thread_siblings_list"))) or (one,)
 
 
 def _package(one: int, machine: Path) -> int:
@@ -148,10 +148,10 @@ def _package(one: int, machine: Path) -> int:
 def _nodes(machine: Path) -> dict[int, int]:
     """Each logical CPU's NUMA node."""
     folders = (machine / "sys/devices/system/node").glob("node[0-9]*")
-    return {one: int(folder.name[4:]) for folder in folders for one in _numbers(read(folder / "cpulist"))}
+    return {one: int(folder.name[4:]) for folder in folders for one in numbers(read(folder / "cpulist"))}
 
 
-def _numbers(text: str | None) -> Iterator[int]:
+def numbers(text: str | None) -> Iterator[int]:
     """`0-2,8` counts 0, 1, 2, 8."""
     for part in (text or "").split(","):
         first, _, last = part.strip().partition("-")

@@ -201,6 +201,8 @@ def test_documents_of_another_commit_or_source_are_refused(project: Path) -> Non
     commit(project)
     (project / "paper/build/manifest.json").write_text(built)
     assert "paper/paper.md, the commit changed" in faults(project, "texts are built")[0]
+    (project / "paper/paper.md").unlink()
+    assert "paper/paper.md, the commit changed" in faults(project, "texts are built")[0], "missing"
 
 
 def test_a_folder_without_git_is_refused(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -122,19 +122,13 @@ def _documents(root: Path) -> Iterator[str]:
         yield f"{name} is not built: run `make paper`"
     for name, entry in written.items():
         files = {f"{BUILD}/{file}": own for file, own in entry["files"].items()} | entry["sources"]
-        changed = [path for path, own in files.items() if not _is(root / path, own, manifest.of_file)]
-        changed += [path for path, own in entry["sets"].items() if not _is(root / path, own, manifest.of_set)]
+        changed = [
+            path for path, own in files.items() if not (root / path).is_file() or manifest.of_file(root / path) != own
+        ]
+        changed += [path for path, own in entry["sets"].items() if manifest.of_set(root / path) != own]
         changed += ["the commit"] * (entry["commit"] != provenance.commit(root))
         if changed:
             yield f"{name}: {', '.join(changed)} changed since it was built: run `make paper`"
-
-
-def _is(path: Path, digest: str, of: Callable[[Path], str]) -> bool:
-    """Whether `path` has this digest; one that is missing has none."""
-    try:
-        return of(path) == digest
-    except OSError:
-        return False
 
 
 def _claims(root: Path) -> Iterator[str]:
