@@ -113,6 +113,10 @@ class RunConfig(BaseModel):
     compile: Literal["off", "default", "reduce-overhead", "max-autotune"] = option(
         "off", "torch.compile's mode; `reduce-overhead` replays CUDA graphs, `max-autotune` tries kernels as well"
     )
+    step_graph: bool = option(
+        False, "capture the whole training step, augmentation, communication and optimizer included, as one CUDA graph and "
+        "replay it: the host starts one graph a step instead of every kernel"
+    )  # fmt: skip
     activation_checkpointing: bool = option(
         False,
         "keep only the inputs of the model's blocks and compute the rest again in the backward pass: less memory",
@@ -299,6 +303,20 @@ def _contradictions(c: RunConfig) -> Iterator[str]:
          "the compiler cuts the graph by buckets, the first of 1 MiB, which must not be the largest: use at least that"),
         (c.deterministic and c.compile == "max-autotune", "compile deterministic",
          "max-autotune picks kernels by their time, others in each run"),
+        (c.step_graph and c.device == "cpu", "step_graph device", "CUDA graphs need a GPU"),
+        (c.step_graph and c.parallel not in ("none", "ddp"), "step_graph parallel",
+         "only the step of parallel=none and ddp is captured"),
+        (c.step_graph and ours and not c.fused_optimizer, "step_graph fused_optimizer",
+         "the captured optimizer reads the learning rate in the GPU's memory, as fused ones do: use fused_optimizer=true"),
+        (c.step_graph and c.compile in CUDA_GRAPHS, "step_graph compile",
+         "this mode captures CUDA graphs of its own; use compile=default"),
+        (c.step_graph and c.activation_checkpointing, "step_graph activation_checkpointing",
+         "the recomputation saves and restores random states on the host, which a graph does not repeat"),
+        (c.step_graph and c.comm_hook != "none", "step_graph comm_hook",
+         "the hook is code of the host, which a graph does not repeat"),
+        (c.step_graph and not c.gradient_as_bucket_view, "step_graph gradient_as_bucket_view",
+         "a graph needs gradients at fixed places, which are DDP's buckets"),
+        (c.step_graph and c.static_graph, "step_graph static_graph", "static_graph adds nothing to a captured step"),
         (c.parallel == "mpi" and c.workload != "mnist_cnn", "parallel workload",
          "the framework has one network, which torch has as workload=mnist_cnn"),
         *((c.parallel == "mpi" and name in changed, f"{name} parallel", "the framework of hpc_utils.mpi has no such option")
