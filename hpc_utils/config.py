@@ -59,6 +59,10 @@ class RunConfig(BaseModel):
     )
     stem: Literal["cifar", "imagenet"] = option("cifar", "first layers of a ResNet: 3x3 or 7x7 with pooling")
     augment: bool = option(True, "random crop and flip, keyed by seed, epoch and sample")
+    flip: Literal["random", "alternate"] = option(
+        "random", "with `augment`, mirror half of the images in each epoch: drawn anew, or each image in every other epoch "
+        "(`alternate`, Jordan 2024)"
+    )  # fmt: skip
     image_size: PositiveInt | None = option(
         None, "ImageNet's transforms and normalisation: in training (with `augment`) a RandomResizedCrop to this size and a "
         "flip, in evaluation Resize to 8/7 of it and CenterCrop; none: images keep their size", unit="pixel",
@@ -161,6 +165,10 @@ class RunConfig(BaseModel):
     warmup_steps: int = option(3, "steps run and undone before the clock starts", unit="step", ge=0)
     phase_every: int = option(4, "split every n-th step into data, forward, backward, optimizer", unit="step", gt=0)
     evaluate_every: int = option(1, "evaluate after every n-th epoch and the last; 0: never", unit="epoch", ge=0)
+    evaluate_mirrored: bool = option(
+        False, "evaluate twice: as always, and the mean output for an image and its mirror image, as airbench does, recorded as "
+        "`test_mirrored_accuracy`"
+    )  # fmt: skip
     seed: int = option(0, "of weights, order and augmentation", ge=0, lt=2**31)
     repeat: int = option(1, "which repeat of the measurement this is", ge=1)
     link_gbit: Annotated[float, Field(gt=0, lt=9999)] | None = option(
@@ -261,6 +269,9 @@ def _contradictions(c: RunConfig) -> Iterator[str]:
         (not ours and c.cutout, "cutout workload", "this is an option for our images; your own code augments yours"),
         (c.cutout and not c.augment, "cutout augment", "cutout is an augmentation"),
         (c.cutout and c.image_size, "cutout image_size", "cutout belongs to small images of one size"),
+        (c.flip != "random" and not (ours and c.augment), "flip augment", "this is an option of the augmentation of our images"),
+        (c.flip != "random" and c.image_size, "flip image_size", "ImageNet's transforms draw their flips anew"),
+        (not ours and c.evaluate_mirrored, "evaluate_mirrored workload", "this is an option for our images"),
         (not ours and c.image_size, "image_size workload",
          "this is an option for our images; your own code transforms yours"),
         (ours and c.loader_workers and c.loader != "workers", "loader_workers loader",
@@ -320,7 +331,7 @@ def _contradictions(c: RunConfig) -> Iterator[str]:
         (c.parallel == "mpi" and c.workload != "mnist_cnn", "parallel workload",
          "the framework has one network, which torch has as workload=mnist_cnn"),
         *((c.parallel == "mpi" and name in changed, f"{name} parallel", "the framework of hpc_utils.mpi has no such option")
-          for name in ("precision", "compile", "optimizer", "accumulate", "label_smoothing", "fused_optimizer", "image_size")),
+          for name in ("precision", "compile", "optimizer", "accumulate", "label_smoothing", "fused_optimizer", "image_size", "flip")),
         (c.parallel == "mpi" and c.weight_decay and c.weight_decay_on != "all", "weight_decay weight_decay_on parallel",
          "its optimizer decays all parameters alike: use weight_decay_on=all"),
         ("overlap" in changed and c.parallel != "mpi", "overlap parallel", "this is an option of parallel=mpi"),

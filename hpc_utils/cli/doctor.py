@@ -227,22 +227,21 @@ def bench_compute(parameters, batches, repeats):
     """Measure the compute time of a model on one device.
 
     It is measured here, without a process group. For each batch size: the seconds of data, forward, backward and
-    optimizer, and when in the backward pass each gradient is ready. The performance model reads this record.
+    optimizer, and when in the backward pass each gradient is ready; with -p step_graph=true those of the whole captured step.
+    The performance model and the ceiling of strong scaling read this record.
 
     \b
     hpc bench compute -p workload=resnet18 -p dataset=cifar10 --batches 8,16,32,64
     """
     from hpc_utils.config import RunConfig
     from hpc_utils.launch import diagnostics
-    from hpc_utils.records.compute_profile import PHASES
     from hpc_utils.records.folder import read_json
 
     path = diagnostics.compute_profile(RunConfig(**parameters), batches, repeats)
-    rows = [
-        [str(one["batch"]), *(f"{1e3 * median(one[phase]):.2f}" for phase in PHASES)]
-        for one in read_json(path)["batches"]
-    ]
-    print_table(["batch", *(f"{phase} (ms)" for phase in PHASES)], rows)
+    measured = read_json(path)["batches"]
+    parts = [name for name in measured[0] if name != "batch"]  # phases, or the whole step if it was captured
+    rows = [[str(row["batch"]), *(f"{1e3 * median(row[part]):.2f}" for part in parts)] for row in measured]
+    print_table(["batch", *(f"{part} (ms)" for part in parts)], rows)
     click.echo(path)
 
 

@@ -33,18 +33,32 @@ def integers(key: int, indices: Tensor, stream: int, high: int) -> Tensor:
 
 
 def draw(
-    key: int, indices: Tensor, height: int, width: int, *, padding: int = 0, flip: bool = False, cutout: int = 0
+    key: int,
+    indices: Tensor,
+    height: int,
+    width: int,
+    *,
+    padding: int = 0,
+    flip: bool = False,
+    alternate: tuple[int, int] | None = None,
+    cutout: int = 0,
 ) -> Tensor:
     """Draw all random numbers of the samples `indices` (B,): int32 (5, B), zeros for disabled transforms.
 
     Rows: the crop's first row and column in the padded image, whether the image is mirrored, row and column of the
     cutout's centre. Each row has its own stream, so that enabling one transform does not change the others.
+
+    Args:
+        alternate: with `flip`, (key of all epochs, epoch): each image is mirrored in every other epoch, half of them in each
+            (Jordan 2024, arXiv:2404.00498).
     """
     highs = (2 * padding + 1, 2 * padding + 1, 2 if flip else 1, height if cutout else 1, width if cutout else 1)
     drawn = [
         integers(key, indices, stream, high) if high > 1 else torch.zeros_like(indices)
         for stream, high in enumerate(highs)
     ]
+    if flip and alternate:
+        drawn[2] = (integers(alternate[0], indices, 2, 2) + alternate[1]) % 2
     return torch.stack(drawn).int()
 
 

@@ -34,6 +34,8 @@ class Evaluation:
     def run(self, after_batch: Callable[[], None]) -> dict[str, float]:
         """Return loss and metrics reduced over ranks (`test_<name>`), and the duration (`eval_seconds`). Collective.
 
+        With `evaluate_mirrored` also `test_mirrored_<name>`, of the mean output for an image and its mirror image.
+
         All ranks use rank 0's batch-norm statistics.
 
         Raises:
@@ -43,24 +45,28 @@ class Evaluation:
         ranks.synchronize()
         begun = time.perf_counter()
         self._model.eval()
-        metrics = {"loss": workload.loss, **workload.metrics}
-        sums = torch.zeros(len(metrics) + 1, dtype=torch.float64)
+        mirrored = self._config.evaluate_mirrored
+        names = ["loss", *workload.metrics, *(f"mirrored_{name}" for name in workload.metrics if mirrored)]
+        sums = torch.zeros(len(names) + 1, dtype=torch.float64)
         indices, counted = self._indices()
         with self._strategy.evaluating():
             for number, (inputs, targets) in enumerate(self._loader.batches(indices, epoch=0)):
                 with precision.autocast(self._config.precision, ranks.device), compilation.eager():
                     outputs = workload.forward(self._model, inputs)
                     loss = workload.loss(outputs, targets)
+                    views = [outputs]
+                    if mirrored:
+                        views.append((outputs.float() + workload.forward(self._model, inputs.flip(3)).float()) / 2)
                 if number == 0:
                     _require_sums(workload, outputs, targets)
                 if number < counted:
                     count = batch_size(targets)
-                    values = [float(metric(outputs, targets)) for metric in workload.metrics.values()]
+                    values = [float(metric(view, targets)) for view in views for metric in workload.metrics.values()]
                     sums += torch.tensor([count, float(loss) * count, *values], dtype=torch.float64)
                 after_batch()
         total, *values = ranks.sum(sums).tolist()
         self._model.train()
-        means = {f"test_{name}": value / total for name, value in zip(metrics, values, strict=True)}
+        means = {f"test_{name}": value / total for name, value in zip(names, values, strict=True)}
         if (accuracy := means.get("test_accuracy", 0)) > 1:
             raise WorkloadError(
                 f"the test accuracy is {accuracy:.5g}: the metric `accuracy` must add at most 1 for each sample of the batch"

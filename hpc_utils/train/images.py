@@ -29,7 +29,7 @@ class ImageSource:
     Args:
         images: as `datasets.load` returns them: uint8 (N, H, W, C).
         padding: maximum shift of a random crop, in pixels; 0: no crop.
-        flip: mirror half of the images.
+        flip: mirror half of the images. alternate: each in every other epoch.
         cutout: edge of the zeroed square, in pixels; 0: none.
         size: edge of the images after ImageNet's transforms, normalisation included, in pixels; None: none of them.
         crop: those of training (a random box, resized, `padding` unused), not of evaluation (a central one).
@@ -43,6 +43,7 @@ class ImageSource:
         seed: int,
         padding: int = 0,
         flip: bool = False,
+        alternate: bool = False,
         cutout: int = 0,
         size: int | None = None,
         crop: bool = False,
@@ -52,6 +53,7 @@ class ImageSource:
         self.mean, self.std = images.mean, images.std
         self.pixels, self.labels = images.images, torch.from_numpy(np.array(images.labels))
         self.seed, self.padding, self.flip, self.cutout = seed, padding, flip, cutout
+        self.alternate = alternate
         self.size, self.crop = size, crop
         self.channels_last, self.pin_memory = channels_last, pin_memory
         statistics = augment.IMAGENET if size and len(images.mean) == 3 else (images.mean, images.std)
@@ -85,6 +87,7 @@ class ImageSource:
         return augment.draw(
             key, indices, height, width,
             padding=self.padding, flip=self.flip, cutout=self.cutout,
+            alternate=(augment.key(self.seed, 0), epoch) if self.alternate else None,
         )  # fmt: skip
 
     def finish(self, pixels: Tensor, drawn: Tensor) -> Tensor:
@@ -118,15 +121,18 @@ class DeviceImages:
     def __len__(self) -> int:
         return len(self._source)
 
-    def batches(self, indices: Iterable[Tensor], epoch: int) -> Iterator[Batch]:
-        """Yield one batch for each tensor of indices, equal to that of `ImageSource.batch`."""
+    def parts(self, indices: Iterable[Tensor], epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield (indices, random numbers) on the device for each tensor of indices: what `finish` makes a batch of."""
         source, steps = self._source, iter(indices)
         while ahead := list(itertools.islice(steps, AHEAD)):
             sizes = [len(own) for own in ahead]
             chosen = source.move(torch.cat(ahead), self._device)
             drawn = source.draw(chosen, epoch)
-            for own, numbers in zip(chosen.split(sizes), drawn.split(sizes, dim=1), strict=True):
-                yield source.finish(self._pixels.index_select(0, own), numbers), self._labels.index_select(0, own)
+            yield from zip(chosen.split(sizes), drawn.split(sizes, dim=1), strict=True)
+
+    def finish(self, chosen: Tensor, drawn: Tensor) -> Batch:
+        """Return the batch of one of `parts`, equal to that of `ImageSource.batch`."""
+        return self._source.finish(self._pixels.index_select(0, chosen), drawn), self._labels.index_select(0, chosen)
 
 
 class Numbered(NamedTuple):

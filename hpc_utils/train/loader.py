@@ -67,12 +67,22 @@ class Loader:
 
     def batches(self, indices: Iterable[Tensor], epoch: int, done: int = 0) -> Iterator[Batch]:
         """Yield one batch for each tensor of indices (B,); they are those of `epoch` from step `done` on."""
+        for part in self.parts(indices, epoch, done):
+            yield self.finish(*part)
+
+    def finish(self, *part: Any) -> Batch:
+        """Make the batch of one of `parts`; images on the device are gathered and augmented here."""
+        return self.source.finish(*part) if isinstance(self.source, DeviceImages) else part
+
+    def parts(self, indices: Iterable[Tensor], epoch: int, done: int = 0) -> Iterator[tuple[Any, Any]]:
+        """Yield, as `batches` does, what `finish` makes each batch of: for images on the device their indices and random
+        numbers, else the batch itself."""
         if self._loader is not None:
             self._batches[:] = [Numbered(epoch, step, own.tolist()) for step, own in enumerate(indices, done)]
             for batch in self._loader:
                 yield to_device(tuple(batch), self.device)
         elif isinstance(self.source, DeviceImages):
-            yield from self.source.batches(indices, epoch)
+            yield from self.source.parts(indices, epoch)
         else:
             for chosen in indices:
                 yield self.source.batch(chosen, epoch, self.device)

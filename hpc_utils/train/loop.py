@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import statistics
 import time
 from collections.abc import Callable, Sequence
 from signal import Signals
@@ -29,7 +30,11 @@ from .ranks import Ranks
 from .recorder import Recorder
 from .resolve import resolve
 from .sampler import Sampler
+from .step_graph import WARM_UP, StepGraph, require_zero_state, state_tensors, zero_state
+from .timing import StepClock
 from .workload import Batch, Workload, batch_size
+
+EAGER_STEPS = 4  # of the warm-up, which tell the phases of a step that is replayed
 
 
 class Trainer:
@@ -40,6 +45,7 @@ class Trainer:
 
     Attributes:
         epoch: current epoch, from 1. step: steps done in this epoch.
+        graph: the captured step, with `step_graph`.
     """
 
     def __init__(self, config: RunConfig, ranks: Ranks, recorder: Recorder, received: Sequence[Signals] = ()) -> None:
@@ -71,6 +77,8 @@ class Trainer:
         self.strategy = spread(self.model, config, ranks)
         self.evaluation = Evaluation(self.strategy.model, self.workload, config, ranks, self.strategy)
         memory.reset_peak(device)  # sharding starts from the whole model, which is not part of training's peak
+        self.graph: StepGraph | None = None
+        self._device_lr = torch.tensor(self.peak_lr, device=device)
         self._fresh_optimizer()
         self.checkpoints = Checkpoints(recorder.path / CHECKPOINTS, recorder.remark)
         self.policy = CheckpointPolicy(config, ranks, received, lambda: self.checkpoints.busy)
@@ -95,6 +103,8 @@ class Trainer:
             self._warm_up()
             self.compiled.warmed_up()
             self._resume()
+            if config.step_graph:
+                self._capture()
             while self.epoch <= config.epochs:
                 self._act_on(self.policy.between_epochs(self.epoch - 1))
                 if self.step < len(self.sampler):  # otherwise the previous attempt stopped during evaluation
@@ -103,6 +113,8 @@ class Trainer:
                 self.epoch, self.step = self.epoch + 1, 0
         finally:
             self.checkpoints.wait()
+            if self.graph:
+                self.graph.close()
         self.strategy.close()
         if remark := self.compiled.remark():
             self.recorder.remark(remark)
@@ -114,10 +126,11 @@ class Trainer:
     def _train(self) -> None:
         """Run the remaining steps of the current epoch."""
         self.strategy.wrapped.train()
-        batches = self.loader.batches(self.sampler.epoch(self.epoch, self.step), self.epoch, self.step)
+        load = self.loader.parts if self.graph else self.loader.batches
+        batches = load(self.sampler.epoch(self.epoch, self.step), self.epoch, self.step)
         self.policy.begin()
-        for inputs, targets in self.recorder.epoch(batches):
-            self.train_on(inputs, targets)
+        for batch in self.recorder.epoch(batches):
+            self.train_on(*batch)
             self.step += 1
             if self.step < len(self.sampler):
                 self._act_on(self.policy.between_steps())
@@ -130,10 +143,14 @@ class Trainer:
         return notes
 
     def train_on(self, inputs: Any, targets: Any) -> None:
-        """Run and record one step on one batch."""
+        """Run and record one step on one batch; with `graph`, on a part of the loader."""
         lr = self._next_lr()
-        loss, sums = self._learn(inputs, targets, self.recorder.lap)
-        self.recorder.step(samples=batch_size(targets), loss=loss, lr=lr, **sums)
+        if self.graph:
+            samples, (loss, sums) = self._samples, self.graph((inputs, targets))
+        else:
+            samples = batch_size(targets)
+            loss, sums = self._learn(inputs, targets, self.recorder.lap)
+        self.recorder.step(samples=samples, loss=loss, lr=lr, **sums)
 
     def _learn(
         self, inputs: Any, targets: Any, lap: Callable[[str], None] = lambda phase: None
@@ -143,7 +160,8 @@ class Trainer:
         With `accumulate`, gradients of equal micro-batches are averaged. Metrics of a micro-batch are timed as part of the
         phase that follows: the next forward pass, or the optimizer after the last one.
         """
-        self.optimizer.zero_grad()
+        # A graph adds to DDP's gradients in their buckets; all others are dropped, and written anew by the backward pass.
+        self.optimizer.zero_grad(set_to_none=not (self.config.step_graph and self.ranks.backend))
         parts, losses, sums = self.config.accumulate, [], {}
         for number, (part_inputs, part_targets) in enumerate(microbatches((inputs, targets), parts), 1):
             with self.strategy.backward(last=number == parts):
@@ -184,22 +202,66 @@ class Trainer:
         """
         begun = time.perf_counter()
         steps = self.config.warmup_steps
+        if self.config.step_graph:
+            steps = max(steps, WARM_UP)
         if steps:
             kept, before = self.strategy.keep(), randomness.take(self.ranks.device)
             self.strategy.wrapped.train()
             batches = self.loader.batches([*itertools.islice(itertools.cycle(self.sampler.epoch(1)), steps)], epoch=0)
             shortest = math.inf
+            clock = StepClock(self.ranks.device, phase_every=1)
             for inputs, targets in batches:
+                clock.lap("data")
                 started = time.process_time()
-                self._learn(inputs, targets)
+                self._learn(inputs, targets, clock.lap)
                 shortest = min(shortest, time.process_time() - started)
+                clock.step()
                 self.strategy.require_gradients()
             self.ranks.require_periods(shortest)
             self.strategy.put_back(kept)
             randomness.put(before, self.ranks.device)
-            self._fresh_optimizer()
+            if self.config.step_graph:
+                self._note_eager_steps(clock)
+                zero_state(self.optimizer)
+            else:
+                self._fresh_optimizer()
         self.ranks.barrier()
         self.recorder.facts["warmup_seconds"] = time.perf_counter() - begun
+
+    def _note_eager_steps(self, clock: StepClock) -> None:
+        """Record the phases of the last warm-up steps: a replay has none."""
+        self.ranks.synchronize()
+        steps = clock.finish()[-EAGER_STEPS:]
+        phases = {name: statistics.median(step.phases[name] for step in steps) for name in steps[0].phases}
+        self.recorder.facts["step_graph"] = {"eager_steps": len(steps), "eager_phases": phases}
+
+    def _capture(self) -> None:
+        """Capture the step. One replay, which moves the graph to the device, is undone."""
+        begun = time.perf_counter()
+        device, optimizer = self.ranks.device, self.optimizer
+        self.scaler.scale(torch.zeros((), device=device))  # creates its scale, which a replay would create again
+        weights, random, scale = self.strategy.keep(), randomness.take(device), self.scaler.state_dict()
+        state = [value.clone() for value in state_tensors(optimizer)]
+        self.capture(next(self.loader.parts(itertools.islice(self.sampler.epoch(1), 1), epoch=0)))
+        for value, former in zip(state_tensors(optimizer), state, strict=True):
+            value.copy_(former)
+        self.strategy.put_back(weights)
+        self.scaler.load_state_dict(scale)
+        randomness.put(random, device)
+        self.ranks.barrier()
+        self.recorder.facts["step_graph"]["capture_seconds"] = time.perf_counter() - begun
+
+    def capture(self, part: Batch) -> None:
+        """Capture the step on a part of the loader, and run it once; later steps replay it.
+
+        Raises:
+            WorkloadError: the step cannot be captured.
+        """
+        self._samples = batch_size(self.loader.finish(*part)[1])
+        self.graph = StepGraph(
+            lambda inputs: self._learn(*self.loader.finish(*inputs)), part, timeout=self.config.collective_timeout
+        )
+        self.graph(part)
 
     def _count_operations(self) -> None:
         """Count operations of the plain model, before it is compiled, sharded or checkpointed."""
@@ -220,6 +282,16 @@ class Trainer:
     def _fresh_optimizer(self) -> None:
         self.optimizer = self.strategy.optimizer(lambda m: self.workload.optimizer(m, self.config, self.peak_lr))
         self.scaler = precision.grad_scaler(self.config.precision, self.ranks.device)
+        if self.config.step_graph:
+            require_zero_state(self.optimizer)
+            self._share_lr()
+
+    def _share_lr(self) -> None:
+        """Let the optimizer read the learning rate on the device, where it changes without the host."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = self._device_lr
+            if "capturable" in group:
+                group["capturable"] = True
 
     @property
     def steps_done(self) -> int:
@@ -235,6 +307,9 @@ class Trainer:
         return lr
 
     def _set_lr(self, lr: float) -> None:
+        if self.config.step_graph:
+            self._device_lr.fill_(lr)
+            return
         for group in self.optimizer.param_groups:
             group["lr"] = lr
 
@@ -299,6 +374,8 @@ class Trainer:
             raise CheckpointError(
                 f"the checkpoint does not match this model and optimizer; redo the run to start from the beginning: {error}"
             ) from error
+        if self.config.step_graph:
+            self._share_lr()
         self.epoch, self.step = state["epoch"], state["step"]
         self.recorder.restore(state["recorder"], own["recorder"], epoch=self.epoch, step=self.step)
         self.recorder.expect(self.config.epochs, len(self.sampler), done=self.steps_done)

@@ -27,6 +27,12 @@ def take(device: torch.device) -> dict[str, Any]:
     }
 
 
+def host_state() -> tuple[object, ...]:
+    """The state of the host's generators, to compare."""
+    _, keys, *rest = np.random.get_state()
+    return bytes(torch.get_rng_state().numpy()), random.getstate(), bytes(keys), *rest
+
+
 def put(state: dict[str, Any], device: torch.device) -> None:
     """Restore the generators to `state`."""
     torch.set_rng_state(state["torch"])

@@ -222,7 +222,7 @@ def setup(config: RunConfig) -> Iterator[Ranks]:
     memory.keep_freed()
     device = _device(config, local)
     grouped = config.parallel != "none" and comm is None
-    with _cores(config, device, local, per_node, world) as host:
+    with _cores(config, device, local, per_node, world) as host, _stream(config, device):
         backend = _join(config, device, rank, world) if grouped else None
         ranks = Ranks(rank, world, local, per_node, device, backend, **host)
         if comm is not None:
@@ -273,6 +273,12 @@ def _device(config: RunConfig, local_rank: int) -> torch.device:
     device = torch.device("cuda", local_rank)
     torch.cuda.set_device(device)
     return device
+
+
+def _stream(config: RunConfig, device: torch.device) -> contextlib.AbstractContextManager:
+    """The stream of the whole run: a capture needs one beside the default stream, and DDP's construction the same one."""
+    beside = config.step_graph and device.type == "cuda"
+    return torch.cuda.stream(torch.cuda.Stream(device)) if beside else contextlib.nullcontext()
 
 
 def _join(config: RunConfig, device: torch.device, rank: int, world: int) -> str:

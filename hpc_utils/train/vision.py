@@ -25,6 +25,7 @@ def workload(config: RunConfig) -> Workload:
         augmentation = {"crop": True}
     elif config.augment:
         augmentation = {"padding": max(1, height // 8), "flip": natural, "cutout": config.cutout}
+        augmentation["alternate"] = config.flip == "alternate"
     common = {"channels_last": config.channels_last, "pin_memory": config.pin_memory, "size": config.image_size}
     common |= {"seed": config.seed}
     size = config.image_size or height

@@ -1,6 +1,7 @@
 """What a model costs on one device: each phase of a step at several batch sizes, and when its gradients are ready.
 
-The trainer's own step is timed, on one rank without a process group, pinned as the trainer pins.
+The trainer's own step is timed, on one rank without a process group, pinned as the trainer pins. A captured step
+(`step_graph`) has neither phases nor gradients that are seen on the host: only its whole time is measured.
 """
 
 from __future__ import annotations
@@ -12,19 +13,23 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from torch import Tensor
+
 from hpc_utils import provenance, source_code
 from hpc_utils.config import RunConfig
 from hpc_utils.records import probes
-from hpc_utils.records.compute_profile import KIND, PHASES, computed
+from hpc_utils.records.compute_profile import KIND, computed
 from hpc_utils.train import precision
 from hpc_utils.train.loop import Trainer
 from hpc_utils.train.ranks import Ranks, setup
 from hpc_utils.train.sampler import Sampler
+from hpc_utils.train.step_graph import StepGraph
 from hpc_utils.train.timing import StepClock
 
 T = TypeVar("T")
 WARM_UP = 2  # steps of each batch size, in which kernels are chosen and memory is allocated
 SETTLE = 1  # steps after another batch size, whose data fill the caches
+REPLAYS = 20  # whose mean is one measurement of a captured step
 
 
 def profile(config: RunConfig, batches: Sequence[int], repeats: int, tell: Callable[[str], None]) -> Path:
@@ -41,15 +46,21 @@ def profile(config: RunConfig, batches: Sequence[int], repeats: int, tell: Calla
         stopwatch = Stopwatch(ranks, Path(folder))
         trainer = Trainer(config, ranks, stopwatch)
         trainer.model.train()
-        for name, parameter in trainer.model.named_parameters():
-            if parameter.requires_grad:
-                parameter.register_post_accumulate_grad_hook(lambda _, name=name: stopwatch.ready(name))
+        gradients = [(name, weight) for name, weight in trainer.model.named_parameters() if weight.requires_grad]
+        for name, weight in gradients if not config.step_graph else ():
+            weight.register_post_accumulate_grad_hook(lambda _, name=name: stopwatch.ready(name))
         for batch in batches:
             _steps(trainer, stopwatch, batch, WARM_UP)
-        times: dict[int, dict[str, list[float]]] = {batch: {phase: [] for phase in PHASES} for batch in batches}
+        graphs = _captured(trainer, batches) if config.step_graph else {}
+        times: dict[int, dict[str, list[float]]] = {batch: defaultdict(list) for batch in batches}
         fractions: dict[str, list[float]] = defaultdict(list)
         for number in range(1, repeats + 1):
             for batch in batches:
+                if graphs:
+                    trainer.graph = graphs[batch]
+                    _steps(trainer, stopwatch, batch, SETTLE + REPLAYS)
+                    times[batch]["step"].append(statistics.mean(t.seconds for t in stopwatch.finish()[SETTLE:]))
+                    continue
                 _steps(trainer, stopwatch, batch, SETTLE + 1)
                 step = stopwatch.finish()[-1]
                 for phase, seconds in step.phases.items():
@@ -66,20 +77,38 @@ def profile(config: RunConfig, batches: Sequence[int], repeats: int, tell: Calla
             "device": ranks.device_kind,
             "device_name": ranks.device_name,
             "parameters": stopwatch.facts["parameters"],
-            "gradient_bytes": sum(bytes_of[name] for name in fractions),
+            "gradient_bytes": sum(weight.nbytes for _, weight in gradients),
             "batches": [{"batch": batch, **own} for batch, own in times.items()],
             "ready": [{"name": name, "bytes": bytes_of[name], "fraction": fraction} for name, fraction in order],
             "provenance": provenance.collect(source_code.files(config.workload)),
         }
-    what = (config.workload, record["dataset"], config.precision, f"t{record['threads_per_rank']:g}")
+    compiled = "" if config.compile == "off" else config.compile
+    captured = "step-graph" if config.step_graph else ""
+    what = (
+        *(config.workload, record["dataset"], config.precision, compiled, captured),
+        f"t{record['threads_per_rank']:g}",
+    )
     return probes.keep(KIND, "-".join(filter(None, [*what, record["hardware_id"]])), record)
 
 
 def _steps(trainer: Trainer, stopwatch: Stopwatch, batch: int, count: int) -> None:
-    chosen = Sampler(len(trainer.workload.train), batch, steps=count).epoch(1)
-    for inputs, targets in stopwatch.epoch(trainer.loader.batches(chosen, epoch=1)):
-        trainer.train_on(inputs, targets)
+    load = trainer.loader.parts if trainer.graph else trainer.loader.batches
+    for part in stopwatch.epoch(load(_indices(trainer, batch, count), epoch=1)):
+        trainer.train_on(*part)
     trainer.ranks.synchronize()
+
+
+def _indices(trainer: Trainer, batch: int, count: int) -> Iterator[Tensor]:
+    return Sampler(len(trainer.workload.train), batch, steps=count).epoch(1)
+
+
+def _captured(trainer: Trainer, batches: Sequence[int]) -> dict[int, StepGraph]:
+    """A step graph for each batch size."""
+    graphs = {}
+    for batch in batches:
+        trainer.capture(next(trainer.loader.parts(_indices(trainer, batch, 1), epoch=1)))
+        graphs[batch] = trainer.graph
+    return graphs
 
 
 class Stopwatch(StepClock):

@@ -27,6 +27,8 @@ class Ddp(Strategy):
         )
         if device.type == "cpu":  # on a GPU the counters synchronise the device: keep DDP's low default rate
             wrapped._set_ddp_runtime_logging_sample_rate(config.phase_every)
+        if config.step_graph:  # they are read on the host, which a capture does not allow
+            wrapped._set_ddp_runtime_logging_sample_rate(2**31 - 1)
         self._factors = hooks.register(wrapped, config.comm_hook, device)
         return wrapped
 
@@ -46,9 +48,9 @@ class Ddp(Strategy):
     def counters(self) -> dict[str, float]:
         """Gradient communication and its overlap with computation in seconds per step, from DDP's own counters.
 
-        These are rank 0's means over the steps that DDP sampled so far, warm-up included.
+        These are rank 0's means over the steps that DDP sampled so far, warm-up included. A captured step is not sampled.
         """
-        if self.ranks.world_size == 1:
+        if self.ranks.world_size == 1 or self.config.step_graph:
             return {}
         counters = self.wrapped._get_ddp_logging_data()
         found = {

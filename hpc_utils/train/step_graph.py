@@ -1,0 +1,150 @@
+"""The training step as one CUDA graph: captured once, then replayed on each batch.
+
+The host starts one graph a step instead of each of its kernels (PyTorch docs, "CUDA Graphs", whole-network capture). A
+graph repeats what was captured: its tensors keep their places in memory, and code of the host does not run again.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import SGD, Adam, AdamW, Optimizer
+
+from . import randomness
+from .pytree import apply, tensors
+from .workload import WorkloadError
+
+# Eager steps before the capture: in its first ten, DDP times its buckets, which a capture does not allow.
+WARM_UP = 12
+ZERO_STATE = (SGD, Adam, AdamW)  # optimizers whose state starts as zeros
+
+
+class StepGraph:
+    """A captured training step.
+
+    Args:
+        step: maps a batch to tensors, such as loss and metrics; called once, under capture on the current stream.
+        batch: nested tuples, lists and dicts of tensors; every later batch has the same shapes.
+        timeout: a replay that takes longer ends the process, in seconds.
+
+    Raises:
+        WorkloadError: the step cannot be captured.
+    """
+
+    def __init__(self, step: Callable[[Any], Any], batch: Any, *, timeout: float) -> None:
+        self._form = _form(batch)
+        self._inputs = apply(torch.clone, batch)
+        self._graph = torch.cuda.CUDAGraph()
+        stream = torch.cuda.current_stream()
+        try:
+            before = randomness.host_state()
+            # thread_local: NCCL's watchdog thread queries events meanwhile.
+            with torch.cuda.graph(self._graph, stream=stream, capture_error_mode="thread_local"):
+                self._outputs = step(self._inputs)
+        except RuntimeError as error:
+            cause = error.__context__ or error  # the first operation that failed, not the end of the capture
+            raise WorkloadError(
+                "step_graph=true: the training step cannot be captured; it must not read results on the host (`.item()`, "
+                "`.cpu()`, `if tensor`), and its optimizer must read the learning rate on the device, as fused ones do: "
+                + str(cause).strip().partition("\n")[0]
+            ) from error
+        if randomness.host_state() != before:
+            raise WorkloadError(
+                "step_graph=true: the training step draws random numbers on the host, which a graph would repeat in "
+                "every step; draw them on the device, with torch"
+            )
+        self._watch = ReplayWatch(timeout)
+
+    def __call__(self, batch: Any) -> Any:
+        """Replay the step on `batch`, without waiting for the device; returns what `step` returned, as new tensors.
+
+        Raises:
+            WorkloadError: shapes, types or values that are no tensors differ from those of the captured batch.
+        """
+        if _form(batch) != self._form:
+            raise WorkloadError(
+                f"step_graph=true needs batches of equal shapes: captured with {self._form}, now {_form(batch)}"
+            )
+        for fixed, value in zip(tensors(self._inputs), tensors(batch), strict=True):
+            fixed.copy_(value, non_blocking=True)
+        self._graph.replay()
+        self._watch.add()
+        return apply(torch.clone, self._outputs)
+
+    def close(self) -> None:
+        """Free the graph. NCCL's communicator is not destroyed before the graphs that use it."""
+        self._watch.close()
+        self._graph.reset()
+
+
+class ReplayWatch:
+    """Ends this process if the device finishes no replay for `timeout` seconds.
+
+    NCCL's own watchdog does not see collectives that are replayed, so a rank whose peer has died would wait for ever.
+    """
+
+    def __init__(self, timeout: float) -> None:
+        self._timeout, self._device = timeout, torch.cuda.current_device()
+        self._pending: deque[torch.cuda.Event] = deque()
+        self._closed = threading.Event()
+        threading.Thread(target=self._watch, name="replay watch", daemon=True).start()
+
+    def add(self) -> None:
+        """A replay was enqueued on the current stream."""
+        event = torch.cuda.Event()
+        event.record()
+        self._pending.append(event)
+
+    def close(self) -> None:
+        self._closed.set()
+
+    def _watch(self) -> None:
+        torch.cuda.set_device(self._device)
+        progress = time.monotonic()
+        while not self._closed.wait(min(1.0, self._timeout / 10)):
+            while self._pending and self._pending[0].query():
+                self._pending.popleft()
+                progress = time.monotonic()
+            if not self._pending:
+                progress = time.monotonic()
+            elif time.monotonic() - progress > self._timeout:
+                print(
+                    f"a replay of the step graph took longer than collective_timeout={self._timeout:g} s: "
+                    "another rank has ended or hangs",
+                    file=sys.stderr, flush=True,
+                )  # fmt: skip
+                os._exit(1)  # the main thread may wait for the device
+
+
+def require_zero_state(optimizer: Optimizer) -> None:
+    """Raise WorkloadError unless `zero_state` makes `optimizer` a fresh one."""
+    if type(optimizer) not in ZERO_STATE:
+        known = ", ".join(kind.__name__ for kind in ZERO_STATE)
+        raise WorkloadError(
+            f"step_graph=true: {type(optimizer).__name__} is none of the optimizers supported: {known}"
+        )
+
+
+@torch.no_grad()
+def zero_state(optimizer: Optimizer) -> None:
+    """Set the optimizer's state to that before its first step, in place."""
+    for value in state_tensors(optimizer):
+        value.zero_()
+
+
+def state_tensors(optimizer: Optimizer) -> list[Tensor]:
+    """The tensors of the optimizer's state."""
+    return tensors([*optimizer.state.values()])
+
+
+def _form(batch: Any) -> Any:
+    """`batch` with the shape and type of each tensor in its place."""
+    return apply(lambda value: (tuple(value.shape), value.dtype), batch)
