@@ -323,11 +323,8 @@ def _contradictions(c: RunConfig) -> Iterator[str]:
          "this mode captures CUDA graphs of its own; use compile=default"),
         (c.step_graph and c.activation_checkpointing, "step_graph activation_checkpointing",
          "the recomputation saves and restores random states on the host, which a graph does not repeat"),
-        (c.step_graph and c.comm_hook != "none", "step_graph comm_hook",
-         "the hook is code of the host, which a graph does not repeat"),
-        (c.step_graph and not c.gradient_as_bucket_view, "step_graph gradient_as_bucket_view",
-         "a graph needs gradients at fixed places, which are DDP's buckets"),
-        (c.step_graph and c.static_graph, "step_graph static_graph", "static_graph adds nothing to a captured step"),
+        (c.step_graph and c.comm_hook == "powersgd", "step_graph comm_hook",
+         "PowerSGD counts steps on the host, which a graph does not repeat"),
         (c.parallel == "mpi" and c.workload != "mnist_cnn", "parallel workload",
          "the framework has one network, which torch has as workload=mnist_cnn"),
         *((c.parallel == "mpi" and name in changed, f"{name} parallel", "the framework of hpc_utils.mpi has no such option")

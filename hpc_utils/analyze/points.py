@@ -106,18 +106,25 @@ def over(row: Mapping[str, Any], base: Mapping[str, Any] | None, name: str) -> s
 
 def learned(runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
     """One row per configuration whose runs were evaluated, profiled ones included, by one metric of the test samples: accuracy, else
-    another of the workload, else the loss.
+    another of the workload, else the loss; and by that of mirrored evaluation, if there is one.
 
     Columns: those of `SAME` and `POINT`, layout; epochs; metric (a column of `epochs`), value (of the runs' last evaluations),
     unit ("share": at most 1, or "ratio"), low, high (95 %; NaN where a value is not positive), repeats, runs.
     """
     names = sorted(epochs.filter(regex="^test_"), key="test_loss".__eq__)
     latest = epochs.sort_values("epoch", ascending=False).melt("run_id", names, "metric").dropna()
-    runs = runs.merge(latest.drop_duplicates("run_id"), on="run_id")
-    found = gather(runs, ["value", "epochs"]).rename(columns={"value_low": "low", "value_high": "high"})
-    found["metric"] = runs.metric[found["at"].str[0]].array
-    found["high"] = found.high.clip(upper=found.metric.map({"test_accuracy": 1}))
-    found["unit"] = np.where(found.metric == "test_accuracy", "share", "ratio")
+    mirrored = latest.metric.str.startswith("test_mirrored_")
+    parts = [latest[~mirrored], *([latest[mirrored]] if mirrored.any() else [])]
+    found = pd.concat(
+        [
+            gather(runs.merge(part.drop_duplicates("run_id"), on="run_id"), ["value", "epochs"], ["metric"])
+            for part in parts
+        ],
+        ignore_index=True,
+    ).rename(columns={"value_low": "low", "value_high": "high"})
+    is_accuracy = found.metric.str.endswith("accuracy")
+    found["high"] = found.high.clip(upper=is_accuracy.map({True: 1.0}))
+    found["unit"] = np.where(is_accuracy, "share", "ratio")
     return found[[*SAME, *POINT, "layout", "epochs", "metric", "value", "unit", "low", "high", "repeats", "runs"]]
 
 

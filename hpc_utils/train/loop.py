@@ -76,7 +76,6 @@ class Trainer:
         self.peak_lr = config.scaled_lr(global_batch)
         self.strategy = spread(self.model, config, ranks)
         self.evaluation = Evaluation(self.strategy.model, self.workload, config, ranks, self.strategy)
-        memory.reset_peak(device)  # sharding starts from the whole model, which is not part of training's peak
         self.graph: StepGraph | None = None
         self._device_lr = torch.tensor(self.peak_lr, device=device)
         self._fresh_optimizer()
@@ -160,8 +159,7 @@ class Trainer:
         With `accumulate`, gradients of equal micro-batches are averaged. Metrics of a micro-batch are timed as part of the
         phase that follows: the next forward pass, or the optimizer after the last one.
         """
-        # A graph adds to DDP's gradients in their buckets; all others are dropped, and written anew by the backward pass.
-        self.optimizer.zero_grad(set_to_none=not (self.config.step_graph and self.ranks.backend))
+        self.optimizer.zero_grad()
         parts, losses, sums = self.config.accumulate, [], {}
         for number, (part_inputs, part_targets) in enumerate(microbatches((inputs, targets), parts), 1):
             with self.strategy.backward(last=number == parts):
@@ -226,6 +224,9 @@ class Trainer:
             else:
                 self._fresh_optimizer()
         self.ranks.barrier()
+        memory.reset_peak(
+            self.ranks.device
+        )  # while cuDNN tries its kernels, their workspaces exceed training's memory
         self.recorder.facts["warmup_seconds"] = time.perf_counter() - begun
 
     def _note_eager_steps(self, clock: StepClock) -> None:

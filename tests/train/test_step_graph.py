@@ -124,9 +124,21 @@ def test_a_replayed_step_trains_as_an_eager_one(results, parallel: str, options:
 
 
 @gpu
+@pytest.mark.parametrize(
+    "options",
+    [{"gradient_as_bucket_view": False}, {"static_graph": True}, {"comm_hook": "fp16"}, {"bucket_mb": 0.05, "accumulate": 2}],
+    ids=lambda options: " ".join(options),
+)  # fmt: skip
+def test_ddp_s_options_are_captured(results, options: dict) -> None:
+    run = RUN | {"parallel": "ddp", "deterministic": True} | options
+    graph, eager = (fit(**run | {"step_graph": on})[0].tables()["epochs"] for on in (True, False))
+    assert graph.train_loss.tolist() == pytest.approx(eager.train_loss.tolist(), rel=1e-4)
+
+
+@gpu
 @pytest.mark.parametrize("parallel", ["none", "ddp"])
 def test_a_compiled_step_is_replayed(results, parallel: str) -> None:
-    run = RUN | {"workload": "resnet18", "parallel": parallel, "steps_per_epoch": 5}
+    run = RUN | {"workload": "resnet18", "parallel": parallel, "steps_per_epoch": 5, "warmup_steps": 3}
     graph, eager = (fit(**run | more)[0] for more in ({"compile": "default"}, {"step_graph": False}))
     ours, theirs = (result.tables()["epochs"].train_loss[0] for result in (graph, eager))
     assert ours == pytest.approx(theirs, rel=0.02)
@@ -184,7 +196,9 @@ def test_a_step_that_is_not_static_is_refused(arguments: dict, problem: str, tmp
 
 @gpu
 def test_batches_of_other_shapes_are_refused() -> None:
-    graph = step_graph.StepGraph(lambda batch: batch[0] * 2, (torch.ones(4, device="cuda"),), timeout=60)
+    with torch.cuda.stream(torch.cuda.Stream()):
+        graph = step_graph.StepGraph(lambda batch: batch[0] * 2, (torch.ones(4, device="cuda"),), timeout=60)
+    torch.cuda.synchronize()
     assert graph((torch.full((4,), 3.0, device="cuda"),)).tolist() == [6.0] * 4
     with pytest.raises(WorkloadError, match="equal shapes"):
         graph((torch.ones(3, device="cuda"),))
