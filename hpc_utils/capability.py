@@ -7,7 +7,9 @@ import math
 import os
 import shutil
 import sysconfig
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 CUDA_GRAPHS = ("reduce-overhead", "max-autotune")  # the modes of torch.compile that use CUDA graphs
 QUOTA_AT_LEAST = 0.001  # s: the kernel's minimum quota per period
@@ -15,14 +17,16 @@ QUOTA_AT_LEAST = 0.001  # s: the kernel's minimum quota per period
 PERIODS_OF_A_STEP = 5
 
 
-def of_device(precision: object, compile: object, *, gpu: bool) -> str:
-    """Why a CPU or GPU does not support this precision or compile mode; empty if it does."""
+def of_device(options: Mapping[str, Any], *, gpu: bool) -> str:
+    """Why a CPU or GPU does not support the precision, compile mode or step graph of `options`; empty if it does."""
     if gpu:
         return ""
-    if precision == "tf32":
+    if options.get("precision") == "tf32":
         return "precision='tf32' is a format of NVIDIA's tensor cores: a CPU would compute in fp32"
-    if compile == "reduce-overhead":
+    if options.get("compile") == "reduce-overhead":
         return "compile='reduce-overhead' uses CUDA graphs, which need a GPU: use compile='default'"
+    if options.get("step_graph"):
+        return "step_graph=true captures a CUDA graph, which needs a GPU"
     return ""
 
 

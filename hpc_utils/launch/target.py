@@ -83,7 +83,7 @@ class Target:
         if why := self.unfit(precision) or self._emulates(precision, device):
             return f"{precision} on {self.hardware}: {why}"
         on_gpu = device != "cpu" and not self._computes_on_cpu(device)
-        why = capability.of_device(precision, given.get("compile"), gpu=on_gpu)
+        why = capability.of_device(given, gpu=on_gpu)
         if not why and self.is_here:  # a cluster's compilers are known to its jobs only
             why = capability.of_compiler(given.get("compile"))
         why = why or capability.of_parallel(given.get("parallel"), paths.root())

@@ -13,8 +13,8 @@ from hpc_utils.config import ConfigError, RunConfig
 
 
 def require(config: RunConfig, device: torch.device) -> None:
-    """Raise ConfigError if the device or compiler does not support the requested precision or compile mode."""
-    why = capability.of_device(config.precision, config.compile, gpu=device.type == "cuda")
+    """Raise ConfigError if the device or compiler does not support the requested precision, compile mode or step graph."""
+    why = capability.of_device(config.model_dump(), gpu=device.type == "cuda")
     ampere = device.type != "cuda" or (not torch.version.hip and torch.cuda.get_device_capability(device) >= (8, 0))
     if config.precision == "tf32" and not (why or ampere):
         why = "precision='tf32' requires an NVIDIA GPU of the Ampere generation or later"
