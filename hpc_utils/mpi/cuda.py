@@ -260,9 +260,12 @@ class Dense(Layer):
 
 
 class CNN(model.CNN):
-    """`model.CNN` on a GPU. Images, logits and their gradient are NumPy arrays there too."""
+    """`model.CNN` on a GPU. Images, logits and their gradient are NumPy arrays there too; `threads` are not used: one starts the kernels."""
 
     convolutions, dense = (Conv, Conv), Dense
+
+    def __init__(self, *shape: Any, threads: int = 1, **options: Any) -> None:
+        super().__init__(*shape, **options)
 
     def empty(self, shape: tuple[int, ...]) -> Any:
         return cuda.device_array(shape, np.float32)

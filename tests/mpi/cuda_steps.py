@@ -10,8 +10,8 @@ from hpc_utils.mpi import cuda, model
 
 
 def compare(shape: tuple[int, int, int], widths: tuple[int, int, int], batch: int, steps: int) -> None:
-    """Train both; outputs, gradients as they are announced, weights and momentum are equal."""
-    networks = [kind((*shape,), 3, batch=batch, seed=1, widths=widths) for kind in (model.CNN, cuda.CNN)]
+    """Train both, with several threads configured; outputs, gradients as they are announced, weights and momentum are equal."""
+    networks = [kind((*shape,), 3, batch=batch, seed=1, widths=widths, threads=2) for kind in (model.CNN, cuda.CNN)]
     options = {"lr": 0.1, "momentum": 0.9, "weight_decay": 1e-3, "nesterov": True}
     optimizers = [kind(**options) for kind in (model.SGD, cuda.SGD)]
     rng = np.random.default_rng(0)

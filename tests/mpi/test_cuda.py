@@ -7,10 +7,13 @@ import subprocess
 import sys
 
 import pytest
+import torch
 from numba import boolean, float32, uint8
 from numba import cuda as numba_cuda
 
+from hpc_utils.config import ConfigError
 from hpc_utils.mpi import cuda
+from hpc_utils.train.parallel.mpi import framework
 
 F1, F2, F3, F4, BYTES = float32[::1], float32[:, ::1], float32[:, :, ::1], float32[:, :, :, ::1], uint8[:, :, :, ::1]
 SIGNATURES = {
@@ -35,6 +38,23 @@ def test_training_in_the_simulator_is_that_of_the_cpu() -> None:
     )
 
 
+@pytest.mark.parametrize("error", [AttributeError("no row_stack\nsince 2.5"), ImportError("no module")])
+def test_packages_that_do_not_fit_are_named_in_one_line(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Finder:
+        def find_spec(self, name: str, *_: object) -> None:
+            if name == "hpc_utils.mpi.cuda":
+                raise error
+
+    monkeypatch.setattr(sys, "meta_path", [Finder(), *sys.meta_path])
+    monkeypatch.delitem(sys.modules, "hpc_utils.mpi.cuda")
+    monkeypatch.delattr("hpc_utils.mpi.cuda")
+    with pytest.raises(
+        ConfigError, match=r"numba-cuda [\d.]+ with numpy [\d.]+ cannot be imported .*pip install"
+    ) as found:
+        framework(torch.device("cuda"))
+    assert "\n" not in str(found.value)
+
+
 @pytest.mark.parametrize("capability", [(8, 0), (9, 0)])
 def test_kernels_compile_to_ptx_in_single_precision(capability: tuple[int, int]) -> None:
     kernels = {name for name, value in vars(cuda).items() if isinstance(value, type(cuda.sgd))} - {"element"}
@@ -47,9 +67,10 @@ def test_kernels_compile_to_ptx_in_single_precision(capability: tuple[int, int])
 
 
 @pytest.mark.gpu
-def test_training_on_a_gpu_is_that_of_the_cpu_and_of_torch() -> None:
+def test_training_on_a_gpu_is_that_of_the_cpu_and_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    for backend in (torch.backends.cudnn, torch.backends.cuda.matmul):
+        monkeypatch.setattr(backend, "allow_tf32", False)
     import numpy as np
-    import torch
 
     from .cuda_steps import compare
     from .torch_twin import twin
