@@ -8,25 +8,25 @@ import sys
 
 import pytest
 import torch
-from numba import boolean, float32, uint8
+from numba import boolean, float32, int32, int64, uint8
 from numba import cuda as numba_cuda
 
 from hpc_utils.config import ConfigError
 from hpc_utils.mpi import cuda
 from hpc_utils.train.parallel.mpi import framework
 
-F1, F2, F3, F4, BYTES = float32[::1], float32[:, ::1], float32[:, :, ::1], float32[:, :, :, ::1], uint8[:, :, :, ::1]
+FLOATS, TABLE, BYTES, LONGS = float32[::1], int32[::1], uint8[::1], int64[::1]
+MATRIX = FLOATS, TABLE, TABLE
 SIGNATURES = {
-    "product": (F2, F2, boolean, boolean, F3),
-    "summed": (F3, F2),
-    "im2col": (F4, F2),
-    "col2im": (F2, F4),
-    "pool": (F4, F1, F4, BYTES),
-    "unpool": (F4, BYTES, F4),
-    "add_bias": (F2, F1, boolean),
-    "relu_gradient": (F2, F2),
-    "sgd": (F1, F1, F1, float32, float32, float32, boolean),
+    "product": (*MATRIX, *MATRIX, FLOATS, int64, int64),
+    "convolve": (*MATRIX, *MATRIX, FLOATS, TABLE, BYTES, int64),
+    "summed": (FLOATS, int64, FLOATS, int64, boolean),
+    "unpool": (FLOATS, BYTES, TABLE, int64, FLOATS, int64),
+    "relu_gradient": (FLOATS, FLOATS, int64),
+    "cross_entropy": (FLOATS, LONGS, float32, FLOATS, float32[:, ::1], int64),
+    "sgd": (FLOATS, FLOATS, FLOATS, float32, float32, float32, boolean),
 }
+TILED = "product", "convolve"
 
 
 def test_training_in_the_simulator_is_that_of_the_cpu() -> None:
@@ -57,13 +57,14 @@ def test_packages_that_do_not_fit_are_named_in_one_line(error: Exception, monkey
 
 @pytest.mark.parametrize("capability", [(8, 0), (9, 0)])
 def test_kernels_compile_to_ptx_in_single_precision(capability: tuple[int, int]) -> None:
-    kernels = {name for name, value in vars(cuda).items() if isinstance(value, type(cuda.sgd))} - {"element"}
-    assert kernels == SIGNATURES.keys()
+    kernels = {name for name, value in vars(cuda).items() if isinstance(value, type(cuda.sgd))}
+    assert kernels - {"thread", "read", "multiplied"} == SIGNATURES.keys()
     for name, signature in SIGNATURES.items():
         ptx, _ = numba_cuda.compile_ptx(getattr(cuda, name).py_func, signature, cc=capability)
         assert f".target sm_{capability[0]}{capability[1]}" in ptx and f"{name}" in ptx
         assert ".f64" not in ptx
-        assert ("bar.sync" in ptx, ".shared" in ptx) == (name == "product", name == "product")
+        assert ("bar.sync" in ptx, ".shared" in ptx) == (name in TILED, name in TILED)
+        assert ".local" not in ptx, "the sums of a thread are in registers"
 
 
 @pytest.mark.gpu

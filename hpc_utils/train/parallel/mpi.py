@@ -41,10 +41,9 @@ class Mpi(Strategy):
         )  # fmt: skip
         self._steps = 0
 
-    def backward_pass(self, gradient: np.ndarray) -> None:
-        """Run the backward pass from the gradient of this rank's mean loss; gradients are then those of the global batch's."""
-        gradient /= self.ranks.world_size
-        self.network.backward(gradient, self.allreduce.ready)
+    def backward_pass(self, gradient: Any) -> None:
+        """Run the backward pass from the gradient of the global batch's mean loss, and sum gradients over ranks."""
+        self.network.backward(gradient, self.allreduce.ready if self.ranks.world_size > 1 else None)
         self.allreduce.finish()
         self._steps += 1
 
