@@ -12,7 +12,7 @@ from hpc_utils import provenance
 from . import measure
 
 SHORT = ("startup", "traces", "records", "nsys", "overhead", "start")  # the quickest first
-NAMES = (*SHORT, "loaders", "optimizations", "jpeg", "mpi")
+NAMES = (*SHORT, "loaders", "optimizations", "jpeg", "mpi", "mpi_step")
 PEERS = ("shallowspeed",)  # need what is not in the project
 
 
@@ -37,7 +37,7 @@ def main(
     threads: int | None,
     compile: bool | None,
 ) -> None:
-    """Measure NAMES side by side; by default all but `loaders`, `optimizations`, `jpeg` and `mpi`, the quickest first."""
+    """Measure NAMES side by side; by default all but `loaders`, `optimizations`, `jpeg`, `mpi` and `mpi_step`, the quickest first."""
     options = measure.Options(
         repeats=repeats or (1 if quick else 5 if full else 3),
         full=full,

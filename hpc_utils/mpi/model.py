@@ -227,14 +227,24 @@ class Network:
         self._each(run, len(x))
         return self.layers[-1].y[: len(x)]
 
-    def backward(self, dlogits: np.ndarray, ready: Ready = lambda part: None) -> None:
-        """Write `gradients` of the last `forward`; `ready(slice)` is called as soon as a slice of them is final."""
+    def loss(self, x: np.ndarray, labels: np.ndarray, ranks: int = 1) -> np.ndarray:
+        """The forward pass and the loss, whose `outcome` is (mean, number of correct images).
+
+        Returns the gradient of the logits (n, classes), for `backward`; of the mean over the images of all `ranks`.
+        """
+        *self.outcome, gradient = loss(self.forward(x), labels)
+        gradient /= ranks
+        return gradient
+
+    def backward(self, dlogits: np.ndarray, ready: Ready | None = None) -> None:
+        """Write `gradients` of the last forward pass; `ready(slice)` is called as soon as a slice of them is final."""
         dy = dlogits
         for layer in reversed(self.layers):
             self._each(lambda part, thread, layer=layer, dy=dy: layer.backward(dy, part, thread), len(dlogits))
             for other in self.partial[1:]:
                 self.gradients[layer.slice] += other[layer.slice]
-            ready(layer.slice)
+            if ready:
+                ready(layer.slice)
             dy = layer.dx
 
     def _each(self, run: Callable[[slice, int], None], count: int) -> None:

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from hpc_utils.config import RunConfig
 from hpc_utils.mpi.loader import Batches
-from hpc_utils.mpi.model import loss
 
 from . import precision
 from .images import ImageSource
@@ -46,11 +45,12 @@ class MpiTrainer(Trainer):
         self, inputs: np.ndarray, targets: Tensor, lap: Callable[[str], None] = lambda phase: None
     ) -> tuple[float, dict[str, int]]:
         network = self.strategy.network
-        mean, correct, gradient = loss(network.forward(inputs), targets.numpy())
+        gradient = network.loss(inputs, targets.numpy(), self.ranks.world_size)
         lap("forward")
         self.strategy.backward_pass(gradient)
         lap("backward")
         self.optimizer.step(network)
+        mean, correct = network.outcome
         return mean, {"accuracy": correct}
 
 

@@ -9,9 +9,11 @@ import numpy as np
 from hpc_utils.mpi import cuda, model
 
 
-def compare(shape: tuple[int, int, int], widths: tuple[int, int, int], batch: int, steps: int) -> None:
-    """Train both; outputs, gradients as they are announced, weights and momentum are equal."""
-    networks = [kind((*shape,), 3, batch=batch, seed=1, widths=widths) for kind in (model.CNN, cuda.CNN)]
+def compare(
+    shape: tuple[int, int, int], widths: tuple[int, int, int], batch: int, steps: int, atol: float = 1e-5
+) -> None:
+    """Train both, with several threads configured; outputs, gradients as they are announced, weights and momentum are equal."""
+    networks = [kind((*shape,), 3, batch=batch, seed=1, widths=widths, threads=2) for kind in (model.CNN, cuda.CNN)]
     options = {"lr": 0.1, "momentum": 0.9, "weight_decay": 1e-3, "nesterov": True}
     optimizers = [kind(**options) for kind in (model.SGD, cuda.SGD)]
     rng = np.random.default_rng(0)
@@ -20,18 +22,17 @@ def compare(shape: tuple[int, int, int], widths: tuple[int, int, int], batch: in
         x, y = rng.standard_normal((count, *shape)).astype(np.float32), rng.integers(0, 3, count)
         found = []
         for network, optimizer in zip(networks, optimizers, strict=True):
-            logits = network.forward(x).copy()
-            announced = []
-            network.backward(
-                model.loss(logits, y)[2],
-                lambda part, network=network, announced=announced: announced.insert(
-                    0, network.gradients[part].copy()
-                ),
-            )
+            logits, announced = network.forward(x).copy(), [np.empty(0)]
+
+            def ready(part: slice, network=network, announced=announced) -> None:
+                announced.insert(0, network.gradients[part].copy())
+
+            network.backward(network.loss(x, y, ranks=2), ready if step else None)
             optimizer.step(network)
-            found.append((logits, np.concatenate(announced), network.parameters, optimizer.velocity))
+            results = logits, network.outcome, np.concatenate(announced), network.parameters, optimizer.velocity
+            found.append(results)
         for ours, expected in zip(*found, strict=True):
-            np.testing.assert_allclose(ours, expected, rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(ours, expected, rtol=1e-4, atol=atol)
 
 
 def shared_array(self, shape: tuple[int, ...], dtype: object) -> np.ndarray:
@@ -44,5 +45,5 @@ if __name__ == "__main__":
 
     FakeCUDAShared.array = shared_array
     sys.setswitchinterval(1e-5)  # the simulator's threads wait for each other
-    cuda.TILE, cuda.BLOCK, cuda.DEPTH = 2, 32, 8  # a product of several tiles and parts
-    compare((4, 4, 1), (2, 3, 2), batch=2, steps=2)
+    cuda.LEFT, cuda.RIGHT, cuda.THREADS, cuda.BLOCK, cuda.DEPTH = (2, 9), (2, 5), 2, 32, 8  # several tiles and parts
+    compare((4, 8, 2), (2, 5, 3), batch=3, steps=3)

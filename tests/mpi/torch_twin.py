@@ -10,7 +10,7 @@ from hpc_utils.mpi.model import CNN
 
 def twin(model: CNN) -> nn.Sequential:
     """For images (n, c, h, w)."""
-    shapes = [layer.weight.shape for layer in model.layers]
+    shapes = [layer.weight_shape for layer in model.layers]
     (_, channels, first), (_, _, second), dense, last = shapes
     network = nn.Sequential(
         nn.Sequential(nn.Conv2d(channels, first, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import metadata
 from types import ModuleType
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from hpc_utils import datasets
-from hpc_utils.config import RunConfig
+from hpc_utils.config import ConfigError, RunConfig
 from hpc_utils.mpi import model
 from hpc_utils.mpi.communication import Allreduce
 
@@ -40,10 +41,9 @@ class Mpi(Strategy):
         )  # fmt: skip
         self._steps = 0
 
-    def backward_pass(self, gradient: np.ndarray) -> None:
-        """Run the backward pass from the gradient of this rank's mean loss; gradients are then those of the global batch's."""
-        gradient /= self.ranks.world_size
-        self.network.backward(gradient, self.allreduce.ready)
+    def backward_pass(self, gradient: Any) -> None:
+        """Run the backward pass from the gradient of the global batch's mean loss, and sum gradients over ranks."""
+        self.network.backward(gradient, self.allreduce.ready if self.ranks.world_size > 1 else None)
         self.allreduce.finish()
         self._steps += 1
 
@@ -93,10 +93,20 @@ def channels_last(inputs: Tensor) -> np.ndarray:
 
 
 def framework(device: torch.device) -> ModuleType:
-    """The module whose `CNN` and `SGD` compute on `device`."""
+    """The module whose `CNN` and `SGD` compute on `device`.
+
+    Raises:
+        ConfigError: numba-cuda cannot be imported, as one that is older than the installed NumPy.
+    """
     if device.type == "cpu":
         return model
-    from hpc_utils.mpi import cuda
+    try:
+        from hpc_utils.mpi import cuda
+    except (ImportError, AttributeError) as error:
+        versions = {package.name: package.version for package in metadata.distributions()}
+        pair = " with ".join(f"{name} {versions.get(name, '(not installed)')}" for name in ("numba-cuda", "numpy"))
+        why = str(error).partition("\n")[0]
+        raise ConfigError(f"{pair} cannot be imported ({why}): pip install -U 'numba-cuda[cu12]>=0.30'") from error
 
     cuda.use(device.index)
     return cuda
