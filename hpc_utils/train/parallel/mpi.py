@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from importlib import metadata
 from types import ModuleType
 from typing import Any
@@ -96,18 +97,21 @@ def framework(device: torch.device) -> ModuleType:
     """The module whose `CNN` and `SGD` compute on `device`.
 
     Raises:
-        ConfigError: numba-cuda cannot be imported, as one that is older than the installed NumPy.
+        ConfigError: numba-cuda cannot be imported, such as beside a NumPy that is newer than it knows.
     """
     if device.type == "cpu":
         return model
     try:
         from hpc_utils.mpi import cuda
+
+        importlib.import_module("numba.cuda.np.arrayobj")  # which the first kernel would import
     except (ImportError, AttributeError) as error:
         versions = {package.name: package.version for package in metadata.distributions()}
         pair = " with ".join(f"{name} {versions.get(name, '(not installed)')}" for name in ("numba-cuda", "numpy"))
         why = str(error).partition("\n")[0]
-        raise ConfigError(f"{pair} cannot be imported ({why}): pip install -U 'numba-cuda[cu12]>=0.30'") from error
-
+        raise ConfigError(
+            f"{pair} cannot be imported ({why}): pip install 'numba-cuda[cu12]>=0.30' 'numpy<2.5'"
+        ) from error
     cuda.use(device.index)
     return cuda
 
