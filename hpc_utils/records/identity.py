@@ -71,6 +71,11 @@ def settings(parameters: Mapping[str, Any]) -> str:
     )
 
 
+def parse_settings(text: str) -> dict[str, Any]:
+    """The parameters in a text of `settings`."""
+    return {name: json.loads(value) for name, value in re.findall(r"(\w+)=(.+?)(?=, \w+=|$)", text)}
+
+
 def changed(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """`parameters` without the options that have their default."""
     fields = RunConfig.model_fields

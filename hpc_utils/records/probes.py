@@ -41,6 +41,12 @@ def read(kind: str, results: Path | None = None) -> Iterator[dict[str, Any]]:
     yield from sorted(found, key=_when, reverse=True)
 
 
+def read_everywhere(kind: str) -> Iterator[dict[str, Any]]:
+    """Those of `read`, then those of the committed sets."""
+    for folder in (paths.results(), *sorted(paths.reference().glob("*/"))):
+        yield from read(kind, folder)
+
+
 def newest(kind: str, results: Path | None = None, **match: Any) -> dict[str, Any] | None:
     """The newest record of that kind whose fields equal `match`; None if there is none."""
     return next(
