@@ -97,6 +97,14 @@ def ratio_of_ratios(first: Sequence[Sequence[float]], second: Sequence[Sequence[
     return _around(float((a / b) / (c / d)), _welch_half_width(*samples), min(map(len, samples)))
 
 
+def difference(first: Estimate, second: Estimate) -> Estimate:
+    """`first` - `second` of independent estimates; the interval is recovered from both (MOVER, Zou & Donner 2008)."""
+    value = first.value - second.value
+    below = np.hypot(first.value - first.low, second.high - second.value)
+    above = np.hypot(first.high - first.value, second.value - second.low)
+    return Estimate(value, value - below, value + above, min(first.repeats, second.repeats))
+
+
 def medians(samples: Sequence[Sequence[float]]) -> np.ndarray:
     """`median` of each of many samples: (samples, 4), columns as in `Estimate`."""
     return np.array([median(own) for own in samples], dtype=float).reshape(-1, 4)

@@ -15,6 +15,7 @@ from hpc_utils import paths, workspace
 if TYPE_CHECKING:
     from hpc_utils.launch.cluster import Cluster
     from hpc_utils.launch.request import Request
+    from hpc_utils.launch.study import Plan
 
 POSITIVE = click.IntRange(1)
 SET = "SET: a folder, a name under results/reference, or an alias of paper/paper.toml."
@@ -257,3 +258,16 @@ def bench_links(cluster: Cluster, by: str) -> AbstractContextManager[None]:
 
     found = rehearsal.around() if cluster.links is not None else None
     return nullcontext() if found is None else found.holding(cluster.links or None, by=by)
+
+
+def print_ceilings(plan: Plan) -> None:
+    """The ceiling of the plan's strong curves, with a warning where it is below the study's target."""
+    from hpc_utils.analyze import ceiling
+    from hpc_utils.launch.study import forecast
+    from hpc_utils.records import probes
+
+    for line, in_reach in ceiling.planned(forecast(plan), probes.read_everywhere("compute"), plan.study.targets):
+        if in_reach:
+            click.echo(line)
+        else:
+            click.secho(f"warning: computing alone cannot meet the target: {line}", fg="yellow")

@@ -25,6 +25,7 @@ from .common import (
     connect_to_submissions,
     enter_cluster,
     node_type_option,
+    print_ceilings,
     print_refused,
     print_table,
     redo_options,
@@ -107,6 +108,7 @@ def plan(study, cluster_name, node_type, seconds_per_epoch, gpu, as_markdown, cs
     caption = f"{planned.study.title} on {found.title} ({node.name}): expected [low, high]"
     notes = [*proposal.notes(table, peak), *(f"{line}." for line in planned.impossible)]
     click.echo(draw(proposal.resources(table, total), notes, caption))
+    print_ceilings(planned)
     if "time limit" in set(estimates.basis):
         click.echo(
             "hint: instead of the time limit, give --seconds-per-epoch or --like, or measure one run", err=True
@@ -148,8 +150,7 @@ def submit(study, cluster_name, node_type, dry_run, wait, **options):
         _print_draft(draft)
         click.echo("\n".join(submitting.commands(draft)))
         return
-    draft, made = submitting.submit(study, found, node_type, **options)
-    _print_draft(draft)
+    draft, made = submitting.submit(study, found, node_type, announce=_print_draft, **options)
     if made is None:
         then = (
             f"`hpc status {draft.index}` follows them"
@@ -372,7 +373,7 @@ def pull(source, dry_run, no_profiles):
 
 
 def _print_draft(draft: Draft) -> None:
-    """What each array holds, what is complete, what cannot run here, and the maximum cost."""
+    """What each array holds, what is complete, what cannot run here, the maximum cost, and the ceiling."""
     plan, node = draft.plan, draft.node
     click.secho(f"{plan.study.title} on {plan.target.hardware}", bold=True)
     for group in draft.groups:
@@ -383,6 +384,7 @@ def _print_draft(draft: Draft) -> None:
     cost = f" ({draft.cost:.1f} {node.unit})" if node.unit != "node-hours" or node.price != 1 else ""
     counts = f"{len(draft.complete)} complete, {len(draft.queued)} in the queue, {draft.runs} to submit"
     click.echo(f"  {counted(len(plan.requests), 'run')}: {counts}; at most {draft.node_hours:.1f} node-hours{cost}")
+    print_ceilings(plan)
 
 
 def _print_entry(entry: Entry, details: str) -> None:

@@ -18,6 +18,7 @@ from hpc_utils.workspace import Launch
 from .common import (
     SET,
     parameters_option,
+    print_ceilings,
     print_refused,
     print_table,
     printable,
@@ -84,6 +85,7 @@ def study_plan(name, parameters, repeats):
     counts = f"{counted(len(states), 'run')}, {len(states) - len(todo)} complete, {len(todo)} to do"
     counts += f", {len(damaged)} of them damaged" * bool(damaged) + f": `{plan.command}`" * bool(todo)
     click.echo("\n".join([counts, *plan.changes()]))
+    print_ceilings(plan)
 
 
 @study.command("run")

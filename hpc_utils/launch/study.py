@@ -308,28 +308,32 @@ def _plain(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def forecast(found: Plan) -> list[dict[str, Any]]:
-    """One entry a point, the input of `analyze.budget.estimate`.
+    """One entry a point, the input of `analyze.budget.estimate` and `analyze.ceiling.planned`.
 
     Sizes of data sets are the catalogue's, so that the data need not be here; a user's own workload has None.
     """
-    return [_forecast(point, found.target.hardware) for point in found.points]
+    return [_forecast(point, found.target) for point in found.points]
 
 
-def _forecast(point: Point, hardware: str) -> dict[str, Any]:
+def _forecast(point: Point, target: Target) -> dict[str, Any]:
     config, layout = point.request.config, point.request.layout
     parameters = identity.measured(config, layout.ranks)
     data = None if ":" in config.workload else datasets.info(config.dataset)
     train = data and data.train.count
     every = config.evaluate_every
+    on_gpu = target.gpu and config.device != "cpu"
     names = "workload dataset precision parallel global_batch batch_per_device epochs warmup_steps"
     return {
         "run_id": point.request.run_id,
         "series": point.series,
         "repeat": point.repeat,
-        "hardware_id": hardware,
+        "hardware_id": target.hardware,
+        "device": "cuda" if on_gpu else "cpu",
+        "device_name": target.gpu if on_gpu else "",
         "settings": identity.settings(parameters),
         **{name: parameters[name] for name in names.split()},
         "cores_per_rank": config.cores_per_rank or 0.0,
+        "threads_per_rank": config.cores_per_rank or config.threads_per_rank or 1,
         "link_gbit": config.link_gbit if layout.ranks > 1 else None,  # one rank needs none
         "world_size": layout.ranks,
         "nodes": layout.nodes,

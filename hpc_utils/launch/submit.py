@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -215,6 +215,7 @@ def target_on(cluster: Cluster, node: NodeType, study_name: str, repeats: int | 
         cores=job_environment.ranks_per_node(cluster, node) if cluster.rehearsal else node.cores,
         unfit=node.refusal,
         gpus=node.vendor,
+        gpu=node.gpu,
         fixed_links=fixed_links,
         is_here=cluster.rehearsal,
         in_container=bool(cluster.software.container),
@@ -261,10 +262,11 @@ def submit(
     repeats: int | None = None,
     redo: bool = False,
     outdated: bool = False,
+    announce: Callable[[Draft], None] = lambda draft: None,
 ) -> tuple[Draft, Submission | None]:
     """Submit the missing runs: an array for each group, then the report after all of them, however they ended.
 
-    Returns what was planned, and the submission (None if nothing was missing).
+    Returns what was planned, and the submission (None if nothing was missing). `announce` is called before the first job.
 
     Raises:
         as `draft`; SlurmError: Slurm does not answer, or refused a job. Earlier jobs of the submission remain and are recorded.
@@ -274,6 +276,7 @@ def submit(
         paths.submissions() / ".lock"
     ):  # of several processes, one after another: no run is submitted twice
         planned = draft(name, cluster, node_type, queued=queued(), repeats=repeats, redo=redo, outdated=outdated)
+        announce(planned)
         planned.plan.index(planned.index).write()
         if not planned.groups:
             return planned, None

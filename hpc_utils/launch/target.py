@@ -25,7 +25,7 @@ class Target:
         ranks_per_node: most ranks on a node; None: all on this one. most_nodes: of one job; None: any.
         cores: of a node; 0: not known.
         unfit: why a run in a precision is not useful on its devices; "" if it is.
-        gpus: their vendor, "nvidia" or "amd"; "" without GPUs, or if unknown.
+        gpus: their vendor, "nvidia" or "amd"; "" without GPUs, or if unknown. gpu: their name, or a part of it, such as h200.
         fixed_links: why the nodes' links cannot be limited for a run; "" if they can.
         is_here: whether this machine's own devices compute. in_container: whether ranks have a container's Python.
         series, ranks, repeats, parameters, matrix: replace the study's.
@@ -38,6 +38,7 @@ class Target:
     cores: int = 0
     unfit: Callable[[str], str] = lambda precision: ""
     gpus: str = ""
+    gpu: str = ""
     fixed_links: str = "its links are fixed; a rehearsal cluster's can be limited"
     is_here: bool = False
     in_container: bool = False
@@ -56,6 +57,7 @@ class Target:
         return cls(
             provenance.hardware_id(), cores=len(provenance.core_groups()), is_here=True, parameters=given,
             repeats=repeats, command=shlex.join(words),
+            gpu=next((str(gpu.name) for gpu in provenance.hardware().gpus), ""),
         )  # fmt: skip
 
     def layout(self, ranks: int, most: int | None = None) -> Layout:

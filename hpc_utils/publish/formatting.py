@@ -47,7 +47,8 @@ BILLED = re.compile(r"[A-Za-z]+-hours|[A-Z]{2,4}")
 _COLUMNS = {
     "share": "efficiency error median_error worst_error inside_share share deviation scatter accuracy utilisation utilisation_before "
     "variation misfit waiting attained contingency required busy computing exposed wire waiting_share loader outside remaining "
-    "copies idle few_operations launched_late data forward backward optimizer communication caused confidence mfu",
+    "copies idle few_operations launched_late data forward backward optimizer communication caused confidence mfu ceiling "
+    "small_batches",
     "ratio": "speedup gain ratio longer alone marginal together memory median_gain p at_most at_most_first at_most_second at_most_third",
     "samples/s": "throughput throughput_before",
     "s": "seconds step_seconds epoch_seconds epoch_seconds_before measured wall_seconds training_seconds latency warmup first_seconds "

@@ -102,3 +102,11 @@ def test_a_ratio_of_ratios_is_as_sure_as_all_four() -> None:
     wider = stats.ratio_of_ratios((a, b), (c, [1.0, 1.2, 0.9]))
     assert wider.high / wider.value > both.high / both.value
     assert np.isnan(stats.ratio_of_ratios((a, b), (c, [1.0])).low)
+
+
+def test_a_difference_has_the_root_of_the_sum_of_both_half_widths() -> None:
+    found = stats.difference(stats.Estimate(0.9, 0.86, 0.93, 5), stats.Estimate(0.5, 0.46, 0.53, 3))
+    assert found == pytest.approx((0.4, 0.4 - 0.05, 0.4 + 0.05, 3))
+    assert math.isnan(
+        stats.difference(stats.Estimate(0.9, 0.8, 1, 5), stats.Estimate(0.5, math.nan, math.nan, 1)).low
+    )

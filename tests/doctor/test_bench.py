@@ -43,7 +43,7 @@ def cifar10(results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
         (["allreduce", "--nproc=1"], "--nproc"),
         (["compute", "--batches", "8;16"], "--batches"),
         (["compute", "--repeats", "0"], "--repeats"),
-        (["compute", "-p", "compile=default", "-p", "profile=torch"], "profile=torch, compile=default"),
+        (["compute", "-p", "profile=torch", "-p", "accumulate=2"], "profile=torch, accumulate=2"),
     ],
 )
 def test_what_cannot_be_measured_is_refused_before_anything_starts(
@@ -130,7 +130,12 @@ def test_a_profile_holds_phases_and_when_gradients_are_ready(results: Path) -> N
         return compute_profile.computed(config.model_copy(update=changes)).items() <= record.items()
 
     assert of() and of(global_batch=12) and of(global_batch=None, batch_per_device=4)
-    assert not of(optimizer="adamw") and not of(precision="bf16")
+    assert (
+        not of(optimizer="adamw")
+        and not of(precision="bf16")
+        and not of(loader="workers")
+        and not of(compile="default")
+    )
 
 
 def test_a_cold_read_that_memory_served_shows_no_speed_of_a_disk() -> None:

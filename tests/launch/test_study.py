@@ -7,19 +7,20 @@ import json
 import shlex
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
 from hpc_utils import paths, provenance, records, rehearsal
 from hpc_utils.cli import main
-from hpc_utils.config import parse_assignments
+from hpc_utils.config import RunConfig, parse_assignments
 from hpc_utils.launch import slurm_commands, status
 from hpc_utils.launch import study as studies
 from hpc_utils.launch.request import Layout, prepare
 from hpc_utils.launch.submit import ARRAY, Submission, _groups, read_point, submissions, write_points
 from hpc_utils.launch.target import Target
 from hpc_utils.provenance.gpu import Gpu
-from hpc_utils.records import RunFolder, read_study
+from hpc_utils.records import RunFolder, compute_profile, probes, read_study
 from hpc_utils.records.folder import read_json
 
 from .conftest import Bench
@@ -365,6 +366,57 @@ def test_a_retry_submits_as_many_repeats_as_were_submitted(write, monkeypatch, t
         assert done.exit_code == 0, done.output
     first, again = ([run for job in one.jobs for run in job.runs] for one in submissions())
     assert again == first and len(first) == (4 + 1) * repeats
+
+
+H200 = """
+title = "H"
+[nodes.gpu]
+partition = "gpu"
+gpus = 8
+gpu = "h200"
+cores = 64
+precisions = ["fp32", "bf16"]
+"""
+WIDE = """
+title = "Wide"
+[parameters]
+workload = "cnn"
+steps_per_epoch = 2
+global_batch = 512
+[[series]]
+name = "strong"
+notebook = "02_ddp"
+ranks = [1, 2, 8]
+"""
+
+
+def test_a_ceiling_below_the_target_is_in_the_plan_and_precedes_the_first_job(
+    write, monkeypatch, tmp_path: Path
+) -> None:
+    """... from the profile of a GPU of that name on another machine."""
+    record = compute_profile.computed(RunConfig(workload="cnn")) | {
+        "hardware_id": "0123abcd", "device": "cuda", "device_name": "NVIDIA H200", "threads_per_rank": 16, "ready": [],
+        "batches": [{"batch": batch, "step": [(100 + batch) * factor for factor in (0.99, 1, 1.01)]} for batch in (64, 128, 512, 4096)],
+    }  # fmt: skip
+    probes.keep("compute", "h200", record)
+    (tmp_path / "h.toml").write_text(H200)
+    monkeypatch.setattr(slurm_commands, "sbatch", lambda *_, **__: click.echo("a job") or "7")
+    monkeypatch.setattr(slurm_commands, "jobs", lambda ids: {})
+    line = "cnn on digits, fp32 (compute profile h200-"
+    on = [write(WIDE), "--cluster", str(tmp_path / "h.toml")]
+
+    def said(*command: str) -> str:
+        done = CliRunner().invoke(main, command)
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
+    for command in (["plan", *on], ["submit", *on, "--dry-run"], ["submit", *on]):
+        assert said(*command).count(f"warning: computing alone cannot meet the target: {line}") == 1
+    assert said("submit", *on, "--redo").index("warning") < said("submit", *on, "--redo").index("a job")
+    write(WIDE + "[targets]\nstrong_efficiency = 0.3\n")
+    assert line in said("plan", *on) and "warning" not in said("plan", *on)
+    write(WIDE.replace('"cnn"', '"cnn"\nprecision = "bf16"'))
+    assert "efficiency at most" not in said("plan", *on), "the profile is of another step"
 
 
 def test_a_failed_run_keeps_its_reason_when_the_cluster_is_down(results: Path, monkeypatch, tmp_path: Path) -> None:

@@ -96,7 +96,11 @@ def test_the_rehearsal_predicts_ranks_and_links_that_the_model_has_not_seen(exec
     off = found.frame("scaling-model-accuracy").set_index("points").loc["held out"]
     assert off.median_error < 0.05 and off.worst_error < 0.25
     assert f"median error of {off.median_error:.1%}" in text
-    assert {"scaling-model", "scaling-reach", "scaling-parts", "scaling-allreduce"} <= figures
+    assert {"scaling-model", "scaling-reach", "scaling-parts", "scaling-allreduce", "scaling-ceiling"} <= figures
+    lost = found.frame("scaling-ceiling")
+    assert (
+        lost.small_batches + lost.communication + lost.efficiency - 1
+    ).abs().max() < 1e-9 and lost.ceiling.min() > 0.4
     assert figures == set(found.figures) and all(one.data for one in found.figures.values())
     assert found.frame("scaling-reach").extrapolation.notna().any()
     kept = exports.read(REHEARSAL)
@@ -164,6 +168,7 @@ def test_an_own_workload_without_a_baseline_is_judged_against_ddp_on_one_rank(ex
 def test_a_study_of_one_machine_states_what_is_not_there(executed, tmp_path):
     text, figures = executed(LAPTOP, study="laptop")
     assert "hpc bench allreduce" in text and "hpc bench storage" in text
+    assert "hpc bench compute -p workload=cnn -p optimizer=adamw" in text and "--batches 256,512" in text
     found = exports.read(tmp_path / "results")
     assert not {"laptop-scaling-links", "laptop-scaling-storage", "laptop-scaling-model-errors"} & set(found.tables)
     targets = found.frame("laptop-scaling-targets")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hpc_utils import paths
 from hpc_utils.records import probes
 
 
@@ -23,3 +24,11 @@ def test_a_truncated_record_is_skipped_and_names_stay_in_the_folder(results):
     assert path.parent == results / "probes" / "allreduce"
     path.write_text(path.read_text()[:-20])
     assert probes.newest("allreduce") is None
+
+
+def test_own_records_come_before_those_of_the_committed_sets(results, tmp_path, monkeypatch):
+    monkeypatch.setattr(paths, "reference", lambda: tmp_path / "sets")
+    with paths.results_at(tmp_path / "sets" / "there"):
+        probes.keep("compute", "there", _record("2026-02-01T00:00:00", seconds=2.0))
+    probes.keep("compute", "here", _record("2026-01-01T00:00:00", seconds=1.0))
+    assert [record["seconds"] for record in probes.read_everywhere("compute")] == [1.0, 2.0]

@@ -22,7 +22,7 @@ import pandas as pd
 from hpc_utils import allreduce_cost
 from hpc_utils.allreduce_cost import Link, Topology
 from hpc_utils.plural import counted
-from hpc_utils.records.compute_profile import PHASES
+from hpc_utils.records.compute_profile import PHASES, fits, step_seconds
 
 from ..points import one_rank
 from ..scaling import baseline_text
@@ -104,8 +104,7 @@ class Work:
         sizes = [one["batch"] for one in batches]
         lines = {phase: Line.through(sizes, [float(np.median(one[phase])) for one in batches]) for phase in PHASES}
         if jitter is None:
-            steps = [np.sum([one[phase] for phase in PHASES], axis=0) for one in batches]
-            jitter = float(np.median([np.std(np.log(times)) for times in steps]))
+            jitter = float(np.median([np.std(np.log(times)) for times in step_seconds(profile).values()]))
         gradients = tuple(Bucket(one["bytes"], one["fraction"]) for one in profile["ready"])
         return cls(**lines, gradients=gradients, jitter=jitter, source=f"compute profile {profile.get('name', '')}")
 
@@ -134,20 +133,15 @@ class Work:
     @classmethod
     def of(cls, runs: pd.DataFrame, epochs: pd.DataFrame, profiles: Iterable[Mapping[str, Any]] = ()) -> Work:
         """The work of one family of runs (`fit.families`): from the first of `profiles` (records of `results/probes/compute`,
-        newest first) of the same model, data set, precision and machine, else from the runs' phases. Other options (the
-        optimizer, augmentation) may differ: the fitted `Costs.scale` holds them.
+        newest first) that fits and has phases, else from the runs' phases.
 
         Raises:
             ValueError: there is no such profile, and no run on one rank.
         """
         own = epochs[epochs.run_id.isin(one_rank(runs).run_id)]
-        run, same = (
-            runs.iloc[0],
-            ("workload", "dataset", "precision", "threads_per_rank", "parameters", "device_name"),
-        )
+        run = runs.iloc[0]
         for profile in profiles:
-            here = str(run.hardware_id).endswith(profile["hardware_id"])
-            if here and all(profile.get(name) == run[name] for name in same):
+            if profile["ready"] and profile["parameters"] == run.parameters and fits(profile, run):
                 return cls.from_profile(profile, _jitter(own) if len(own) else None)
         return cls.from_runs(runs, epochs)
 

@@ -27,6 +27,7 @@ AXES = {
     "speedup": ("speed-up", 1),
     "efficiency": ("efficiency (%)", 100),
     "reported": ("efficiency (%)", 100),
+    "ceiling": ("efficiency (%)", 100),
     "step_seconds": ("time per step (ms)", 1e3),
     "epoch_seconds": ("time per epoch (s)", 1),
     "peak_bytes": ("peak memory (MiB)", 2**-20),

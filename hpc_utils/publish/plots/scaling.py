@@ -6,6 +6,7 @@ layouts of several nodes are named at the axis (2x4: two nodes of four ranks).
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
 from typing import Any
 
@@ -56,6 +57,34 @@ def efficiency(table: pd.DataFrame, targets: Targets | None = None) -> Figure:
     Filled markers: against one process without a process group; half-filled: against the same scheme (DDP) on one rank.
     """
     return _curves(table, "efficiency", targets=targets)
+
+
+@charted(
+    "ceiling",
+    "Efficiency of strong scaling, and its ceiling: what small batches lose, and what communication and waiting do.",
+)
+def ceiling(table: pd.DataFrame, targets: Targets | None = None) -> Figure:
+    """Strong scaling efficiency and its ceiling, and a study's `targets`; the areas are what is lost. `table`: `ceiling.losses`
+    of points that have a ceiling."""
+    rows, names = drawing.apart(table)
+    panels = list(rows.groupby(["batch", "precision", *names], dropna=False))
+    figure, grid = drawing.wrapped(len(panels), most=3)
+    for axes, ((batch, precision, *_), points) in zip(grid, panels, strict=True):
+        points = points.sort_values(["world_size", "nodes"]).drop_duplicates("world_size")
+        further = drawing.more(points.iloc[0], names)
+        one = {"world_size": 1, "efficiency": 1.0, "ceiling": 1.0}
+        points = pd.concat([pd.DataFrame([one]), points])[[*one, "low", "high", "ceiling_low", "ceiling_high"]]
+        worlds, measured, most = (points[name].to_numpy(float) for name in ("world_size", "efficiency", "ceiling"))
+        for name, below, above in (("small batches", most, 1.0), ("communication and waiting", measured, most)):
+            axes.fill_between(worlds, 100 * below, 100 * above, below < above, interpolate=True, **style.fill(name))
+        drawing.points(axes, worlds, points, "ceiling", label="ceiling: computing alone", **style.series(4))
+        drawing.points(axes, worlds, points, "efficiency", label="measured", **style.series(0))
+        if targets:
+            _target(axes, "strong", targets)
+        drawing.ranks_axis(axes, worlds)
+        axes.set_ylim(0, min(axes.get_ylim()[1], 100 * drawing.WIDEST))  # intervals of few repeats may be endless
+        axes.set_title(textwrap.fill(f"{batch:g} samples a step, {precision}{further}", 36))
+    return figure
 
 
 @charted("memory", "Memory of a device against the number of ranks: on a CPU the resident memory of a rank.")

@@ -31,6 +31,8 @@ FILLS = {
     # parts of a device's time
     "compute": (BLUE, ""), "communication, exposed": (ORANGE, "////"), "memory operations": (GREEN, "...."),
     "waiting for data": (PINK, "xxxx"), "otherwise idle": ("0.9", ""), "memory": (GREEN, "...."), "unknown": ("0.6", ""),
+    # lost efficiency
+    "small batches": ("0.85", ""), "communication and waiting": (ORANGE, "////"),
     # communication, by what hides it and by what it is
     "hidden behind compute": (BLUE, ""), "exposed": (ORANGE, "////"),
     "moving bytes": (BLUE, ""), "waiting for the slowest rank": (ORANGE, "////"),

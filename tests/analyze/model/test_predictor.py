@@ -62,16 +62,17 @@ def test_other_hardware_or_a_single_configuration_says_nothing():
 
 def test_a_compute_profile_of_the_same_machine_is_preferred_to_phases():
     batches = [{"batch": batch} | {phase: [0.05 * batch / 64] * 3 for phase in PHASES} for batch in (32, 64, 128)]
-    profile = HERE | {
-        "hardware_id": "0123abcd", "threads_per_rank": 1, "parameters": 1_000_000, "device_name": "X", "batches": batches,
+    profile = {name: HERE[name] for name in ("workload", "dataset", "precision")} | {
+        "hardware_id": "0123abcd", "threads_per_rank": 1, "parameters": 1_000_000, "device": "cpu", "device_name": "X", "batches": batches,
         "ready": [{"name": "w", "bytes": 4e6, "fraction": 1.0}], "name": "p",
     }  # fmt: skip
     runs, epochs = history()
     assert Work.of(runs, epochs, [profile]).source == "compute profile p"
-    assert (
-        Work.of(runs, epochs, [profile | {"device_name": "another"}]).source
-        == "phases of 3 runs of one process without a process group"
-    )
+    phases = "phases of 3 runs of one process without a process group"
+    for other in ({"device_name": "another"}, {"compile": "default"}, {"ready": []}):
+        assert Work.of(runs, epochs, [profile | other]).source == phases, (
+            "another device, other steps, whole steps only"
+        )
     point = HERE | LAYOUT | {"batch_per_device": 128}
     assert predictor(runs, epochs, [profile])(point).seconds.value == pytest.approx(0.4, rel=0.03)
     assert math.isclose(predictor(*history(), gbit=0.01)(HERE | LAYOUT).seconds.value, 0.2, rel_tol=0.03)

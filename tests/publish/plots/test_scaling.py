@@ -6,11 +6,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hpc_utils.analyze import scaling
+from hpc_utils.analyze import ceiling, scaling
 from hpc_utils.publish.plots import scaling as plots
 from hpc_utils.publish.plots import style
 from hpc_utils.records.study import Targets
 from tests.analyze.runs import study
+from tests.analyze.test_ceiling import profile
 
 from .figures import labels, lines, texts, uncovered
 
@@ -109,3 +110,21 @@ def test_points_of_different_torch_are_no_curve(runs: pd.DataFrame) -> None:
 
 def test_single_runs_are_drawn_as_single_runs(runs: pd.DataFrame) -> None:
     assert "single runs" in texts(plots.efficiency(scaling.efficiency(runs[runs.repeat == 1])).figure)
+
+
+def test_the_ceiling_is_above_the_curve_and_areas_show_what_is_lost() -> None:
+    runs = study(strong={"1x2": 0.7, "1x8": 0.4}, settings="defaults")
+    losses = ceiling.losses(scaling.efficiency(runs), [profile([96, 384, 768], device="cpu")])
+    figure = plots.ceiling(losses, Targets()).figure
+    assert labels(figure) == {
+        "measured", "ceiling: computing alone", "small batches", "communication and waiting", "target: 70 % on 8 ranks"
+    }  # fmt: skip
+    drawn = lines(figure.axes[0])
+    measured, most = (drawn[name].get_ydata() for name in ("measured", "ceiling: computing alone"))
+    assert measured == pytest.approx([100, 70, 40], rel=0.01)
+    assert most == pytest.approx([100, *(100 * losses.ceiling)]) and (most >= measured).all()
+    small, waiting = (
+        np.vstack([path.vertices for path in area.get_paths()]) for area in figure.axes[0].collections[:2]
+    )
+    assert small[:, 1].max() == 100 and waiting[:, 1].min() == pytest.approx(40, rel=0.01)
+    assert uncovered(figure) and plots.ceiling(losses.iloc[:0]).figure is None

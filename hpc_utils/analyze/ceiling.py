@@ -1,0 +1,171 @@
+"""The ceiling of strong scaling: the efficiency that computing alone allows, from a compute profile.
+
+N devices divide a global batch B, so each computes B / N samples a step. Small batches fill a device badly. Without any
+communication the efficiency is E_max(N) = T(B) / (N T(B / N)), with T measured on one device (`hpc bench compute`). Between two
+measured batches log T is linear in log B; beyond them nothing is assumed.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hpc_utils.records.compute_profile import computed_in, fits, step_seconds
+from hpc_utils.records.identity import PLANNED, changed, task
+from hpc_utils.records.study import Targets
+
+from . import stats
+from .stats import Estimate
+
+if TYPE_CHECKING:  # `hpc study plan` does without pandas
+    import pandas as pd
+
+Row = Mapping[str, Any]
+Times = Mapping[int, Sequence[float]]  # {batch: seconds of each repeat}
+
+CANDIDATES = 100  # batches that `smallest_batch` tries
+PARTS = ("ceiling", "small_batches", "communication")
+
+
+class NotMeasured(LookupError):
+    """The batch is smaller, or larger, than all of the profile."""
+
+
+def step(times: Times, batch: float) -> np.ndarray:
+    """Seconds of a step of `batch` samples in each repeat.
+
+    Raises:
+        NotMeasured: the batch is outside the measured range.
+    """
+    batches = sorted(times)
+    if batch < batches[0]:
+        raise NotMeasured(f"not measured below {batches[0]}")
+    if batch > batches[-1]:
+        raise NotMeasured(f"not measured above {batches[-1]}")
+    repeats = np.log([times[size] for size in batches]).T
+    return np.exp([np.interp(np.log(batch), np.log(batches), logs) for logs in repeats])
+
+
+def efficiency(times: Times, batch: float, ranks: int) -> Estimate:
+    """E_max of a global `batch` on `ranks` devices.
+
+    Raises:
+        NotMeasured: as `step`, of the global batch or a device's.
+    """
+    return stats.ratio(step(times, batch), step(times, batch / ranks)).times(1 / ranks)
+
+
+def smallest_batch(times: Times, ranks: int, target: float) -> Estimate:
+    """The smallest batch of a device at which E_max on `ranks` devices is at least `target`; infinite if none of the profile.
+
+    The ends are the smallest batches at which the upper and the lower end of E_max's interval are. A hundred batches of the
+    measured range are tried.
+
+    Raises:
+        NotMeasured: no batch was measured both for one device and for all of them.
+    """
+    least, most = min(times), max(times) // ranks
+    batches = np.unique(np.geomspace(least, most, CANDIDATES).round())
+    tried = np.array([efficiency(times, ranks * batch, ranks) for batch in batches])
+    reached = tried[:, [0, 2, 1]] >= target  # value, high, low
+    ends = np.where(reached.any(axis=0), batches[reached.argmax(axis=0)], np.inf)
+    return Estimate(*np.where(np.isnan(tried[0, [0, 2, 1]]), np.nan, ends), int(tried[0, 3]))
+
+
+def planned(points: Iterable[Row], profiles: Iterable[Row], targets: Targets) -> Iterator[tuple[str, bool]]:
+    """The ceiling of each strong curve of a plan that a profile fits: a line, and whether it allows the target.
+
+    It is of the target's number of ranks, or if the plan does not have that, of the most.
+
+    Args:
+        points: as of `launch.study.forecast`. profiles: the first that fits a curve is taken.
+    """
+    profiles, curves = list(profiles), defaultdict(dict)
+    for point in points:
+        curve = tuple(point[name] for name in (*PLANNED, "threads_per_rank", "global_batch"))
+        curves[curve][point["world_size"]] = point
+    for curve in curves.values():
+        point = curve.get(targets.strong_ranks, curve[max(curve)])
+        profile = next((profile for profile in profiles if fits(profile, point)), None)
+        if profile and len(curve) > 1:
+            yield _ceiling(point, profile, targets)
+
+
+def _ceiling(point: Row, profile: Row, targets: Targets) -> tuple[str, bool]:
+    times, ranks, batch = step_seconds(profile), point["world_size"], point["global_batch"]
+    target = targets.strong_efficiency if ranks == targets.strong_ranks else 0.0
+    devices = f"{ranks} {point['device_name'].upper() or 'devices'}"
+    line = f"{task(point)}, {point['precision']} (compute profile {profile['name']}): {batch} samples on {devices}: "
+    try:
+        most = efficiency(times, batch, ranks)
+    except NotMeasured as why:
+        return f"{line}{why} samples", True
+    line += f"efficiency at most {_shown(most, '.0%')}"
+    if most.value < target:
+        least = smallest_batch(times, ranks, target)
+        if np.isfinite(least.value):
+            line += f"; {target:.0%} needs at least {_shown(least, '.0f')} samples a device"
+        else:
+            line += f"; {target:.0%} needs more than the measured {max(times) // ranks} samples a device"
+    return line, not max(most.value, most.high) < target
+
+
+def losses(curves: pd.DataFrame, profiles: Iterable[Row]) -> pd.DataFrame:
+    """What strong scaling loses, split by the ceiling: of each point, against one process without a group, that a profile fits.
+
+    Args:
+        curves: as of `scaling.efficiency`. profiles: the first that fits a point is taken.
+
+    Columns: those of `scaling.LINE` and `PLACE`; efficiency, low, high; ceiling (E_max), small_batches (1 - E_max), communication
+    (E_max - E: communication and waiting), each with `<name>_low` and `<name>_high`; missing (why there is no ceiling); profile
+    (its name); repeats, runs, runs_one.
+    """
+    import pandas as pd
+
+    from .scaling import BEHIND, LINE, PLACE
+
+    profiles, rows = list(profiles), []
+    for point in _strong(curves).to_dict("records"):
+        profile = next((profile for profile in profiles if fits(profile, point)), None)
+        if profile:
+            rows.append(point | {"profile": profile["name"]} | _split(point, step_seconds(profile)))
+    measured = ["efficiency", "low", "high", *stats.columns(PARTS), "missing", "profile", "repeats"]
+    return pd.DataFrame(rows, columns=[*LINE, *PLACE, *measured, *BEHIND])
+
+
+def _split(point: Row, times: Times) -> dict[str, Any]:
+    try:
+        most = efficiency(times, point["global_batch"], point["world_size"])
+    except NotMeasured as why:
+        return {"missing": str(why)}
+    measured = Estimate(point["efficiency"], point["low"], point["high"], point["repeats"])
+    small = Estimate(1 - most.value, 1 - most.high, 1 - most.low, most.repeats)
+    parts = most.columns("ceiling") | small.columns("small_batches")
+    return parts | stats.difference(most, measured).columns("communication") | {"missing": ""}
+
+
+def command(curves: pd.DataFrame) -> str:
+    """What measures the ceiling of the first strong curve of `curves` (as of `scaling.efficiency`)."""
+    strong = _strong(curves)
+    if strong.empty:
+        return "runs of a global batch in one process without a group and on several ranks"
+    point = strong.iloc[0]
+    options = changed(computed_in(point))
+    if point.device == "cpu":
+        cores = "cores_per_rank" if point.threads_per_rank < 1 else "threads_per_rank"
+        options |= {"device": "cpu", cores: f"{point.threads_per_rank:g}"}
+    given = " ".join(f"-p {name}={value}" for name, value in options.items() if value != "" and name != "source")
+    batches = sorted({int(point.global_batch), *strong.batch_per_device[strong.batch == point.batch].astype(int)})
+    return f"`hpc bench compute {given} --batches {','.join(map(str, batches))}`"
+
+
+def _strong(curves: pd.DataFrame) -> pd.DataFrame:
+    return curves[(curves.kind == "strong") & (curves.baseline == "none") & (curves.world_size > 1)]
+
+
+def _shown(estimate: Estimate, form: str) -> str:
+    interval = "" if np.isnan(estimate.low) else f" [{estimate.low:{form}}, {estimate.high:{form}}]"
+    return f"{estimate.value:{form}}{interval}"
