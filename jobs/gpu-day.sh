@@ -45,6 +45,7 @@ steps() {
     step doctor "${hpc[@]}" doctor
     step gpu-tests "$python" -m pytest -q -m gpu "${gpu_tests[@]}"
     study speed gpu-speed
+    study ddp gpu-ddp
     study precisions gpu-precisions
     is_done to-accuracy || study to-accuracy-1 cifar10-gpu --repeats 1
     study profiles gpu-profiles

@@ -27,6 +27,7 @@ STEPS = {
     "doctor",
     "gpu-tests",
     "speed",
+    "ddp",
     "precisions",
     "to-accuracy-1",
     "profiles",
@@ -117,7 +118,7 @@ def test_the_day_survives_its_machines(packed: Path, tmp_path: Path) -> None:
     assert not found.refused and not found.unfinished
     assert done.items() <= runs(tmp_path / "home").items(), "not made again"
     assert set(found.runs.commit) == {git.commit()}
-    for study in ("gpu-speed", "gpu-precisions", "gpu-profiles", "cifar10-gpu", "optimization"):
+    for study in ("gpu-speed", "gpu-ddp", "gpu-precisions", "gpu-profiles", "cifar10-gpu", "optimization"):
         assert records.read_study(study, results).run_ids <= set(found.runs.run_id)
 
 

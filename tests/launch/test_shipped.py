@@ -106,6 +106,22 @@ def test_the_rehearsal_shows_what_its_cores_cannot_run(plan) -> None:
         assert max(c.epochs * c.steps_per_epoch for c in configs) <= 80
 
 
+def test_ddp_on_one_gpu_is_paired_with_no_process_group(plan) -> None:
+    configs = [point.request.config for point in plan("gpu-ddp", "meluxina").points if point.repeat == 1]
+    of = {
+        name: {(c.compile, c.step_graph, c.global_batch) for c in configs if c.parallel == name}
+        for name in ("none", "ddp")
+    }
+    assert of["none"] == {("off", False, 512), ("default", True, 512), ("default", True, 64)}
+    assert of["none"] < of["ddp"] and {("off", False, 64), ("off", True, 64), ("default", False, 512)} < of["ddp"]
+    rehearsed = plan("gpu-ddp", "rehearsal", ranks_per_node=1)
+    assert rehearsed.points and not any(point.request.config.step_graph for point in rehearsed.points)
+    assert {point.series for point in rehearsed.not_applicable} >= {"step-graph", "compiled-step-graph"}
+    assert "step_graph=true" in " ".join(rehearsed.impossible)
+    (compiled, graph) = rehearsed.index("gpu-ddp").ablation.steps
+    assert "needs a GPU" in graph.why and compiled.upto == "upto-compile"
+
+
 def test_the_rehearsed_factorial_has_all_27_points_of_the_real_one(plan) -> None:
     found = plan("sensitivity", "rehearsal", ranks_per_node=1, most_nodes=2)
     assert len(found.points) + len(found.not_applicable) == 27

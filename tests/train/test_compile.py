@@ -57,6 +57,12 @@ def test_what_a_cpu_cannot_do_is_refused_before_anything_is_recorded(
     assert not (results / "runs").exists()
 
 
+def test_a_step_graph_needs_a_gpu() -> None:
+    config = RunConfig(step_graph=True, fused_optimizer=True)
+    with pytest.raises(ConfigError, match="step_graph=true .* needs a GPU"):
+        compilation.require(config, torch.device("cpu"))
+
+
 def test_a_machine_without_a_compiler_is_reported(
     results: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
