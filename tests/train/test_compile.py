@@ -59,7 +59,7 @@ def test_what_a_cpu_cannot_do_is_refused_before_anything_is_recorded(
 
 def test_a_step_graph_needs_a_gpu() -> None:
     config = RunConfig(step_graph=True, fused_optimizer=True)
-    with pytest.raises(ConfigError, match="step_graph=true .* needs a GPU"):
+    with pytest.raises(ConfigError, match=r"step_graph=true .* needs a GPU"):
         compilation.require(config, torch.device("cpu"))
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from . import collectives, intervals, kernels, phases
 from .breakdown import breakdowns
 from .kernels import KernelClass
-from .thresholds import EFFICIENCY, EXPOSED, LIMITS, LOW_INTENSITY, UTILISATION
+from .thresholds import EFFICIENCY, EXPOSED, LIMITS, LOW_INTENSITY, MANY, UTILISATION
 from .timeline import COMMUNICATION, COMPUTE, MEMORY, TO_DEVICE, UNKNOWN, Events, Timeline, world
 from .verdict import Evidence, percent, rounded
 
@@ -45,6 +45,7 @@ class Devices:
             loader: idle while the host waits for data. outside: idle between steps; remaining: idle otherwise, of which late:
                 before its work was launched, and short: in short gaps (see `breakdown`).
             copies: copies to the device, and nothing else. moves: other memory operations, and nothing else.
+        replayed: whether CUDA graphs start most of the work: more than `MANY` operations a launch.
         kernels: compute kernels, of the device with fewest. median_kernel: ns, of compute kernels.
         classes: ns of compute kernels by class.
     """
@@ -65,6 +66,9 @@ class Devices:
             waited = [collectives.exposed(one, matched, column)[1] for column, one in enumerate(timelines)]
             self.shares["waiting"] = self._share(waited)
             self.shares["wire"] = self.shares["exposed"] - self.shares["waiting"]
+        launches = [one.ops.launched[one.ops.launched >= 0] for one in timelines]
+        graphs = self.shares["unknown"] > 0  # traced whole
+        self.replayed = graphs or any(len(each) > MANY * len(np.unique(each)) for each in launches)
         self.steps = [np.subtract(*phases.steps(one.ranges)[::-1]) for one in timelines]
         compute = [one.ops.of_kind(COMPUTE) for one in timelines]
         self.kernels = min(map(len, compute))

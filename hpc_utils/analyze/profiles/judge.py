@@ -33,8 +33,9 @@ from .verdict import Advice, Bound, Doubt, Loss, Verdict, beyond, percent, savin
 
 # Options, and words of the advice that a run follows if they are not plain.
 FOLLOWED = {"comm_hook": "compression", "compile": "torch.compile", "fused_optimizer": "fused optimizer"}
-FOLLOWED |= {"precision": "autocast", "channels_last": "channels_last"}
+FOLLOWED |= {"precision": "autocast", "channels_last": "channels_last", "step_graph": "CUDA graph"}
 PLAIN = ["None", "False", "none", "off", "fp32", "tf32"]
+MOST = 3  # pieces of advice
 COMMUNICATION = "communication"  # that the backward pass does not hide, beside the phases of the host
 
 
@@ -45,7 +46,7 @@ def judge(reports: Reports) -> Verdict:
     advice = [one for one in found.advice if not any(words in one.action for words in done)]
     if reports.config.get("precision") == "fp32":
         advice = [one._replace(action=one.action.replace(IF_FP32, "")) for one in advice]
-    return replace(found, advice=tuple(advice))
+    return replace(found, advice=tuple(advice[:MOST]))
 
 
 def _judge(reports: Reports) -> Verdict:

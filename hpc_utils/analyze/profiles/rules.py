@@ -27,6 +27,7 @@ from .verdict import Advice, Bound, Doubt, Loss, beyond, saving, within
 SLOW_KERNELS = "the measured kernels reach less than half of every peak: latency limits them, or they are too small"
 COUNTERS = Advice("measure the longest kernels with Nsight Compute: do they use the tensor cores?", "the next step")
 IF_FP32 = ", if this ran in fp32"  # dropped where that is known
+STEP_GRAPH = "the whole step as one CUDA graph (step_graph=true; torch.cuda.graph in a loop of your own)"
 UNEXPLAINED = (
     Advice("mark data, forward, backward and optimizer with ranges and profile again", "shows what waits"),
     Advice(
@@ -142,9 +143,12 @@ def launching(found: Devices) -> Loss | None:
         doubts.append(Doubt(0.8, "kernels are long enough to hide launches: the host is busy with something else"))
     if any(part["communication_ns"] is None for part in found.parts):
         doubts.append(Doubt(0.5, "it may be communication, which was not recorded"))
-    advice = saving(
+    advice = []
+    if not found.replayed and any(one.device is not None for one in found.timelines):
+        advice += saving(share if late is None else late, STEP_GRAPH)
+    advice += saving(
         share,
-        "torch.compile, on a GPU with CUDA graphs (mode='reduce-overhead')",
+        "torch.compile: fewer kernels to launch",
         "a larger batch per device: as many launches for more work",
         "a fused optimizer (fused=True), and no .item() or print of a tensor inside the step",
     )

@@ -169,7 +169,7 @@ class Loss:
     doubts: Sequence[Doubt] = ()
 
     def verdict(self, doubts: Sequence[Doubt], evidence: Iterable[Evidence], remarks: Sequence[str]) -> Verdict:
-        """That this is what limits: all doubts follow the reason, with at most three pieces of advice.
+        """That this is what limits: all doubts follow the reason.
 
         Half of the confidence comes from the margin; doubts reduce all of it.
         """
@@ -177,7 +177,7 @@ class Loss:
         confidence = (0.5 + 0.5 * self.margin) * math.prod(doubt.factor for doubt in doubts)
         reason = self.reason or f"{self.share:.0%} of the time is lost {self.what}"
         words = "; ".join([reason, *(doubt.why for doubt in doubts if doubt.why)])
-        return Verdict(self.bound, confidence, words, tuple(evidence), tuple(self.advice)[:3], tuple(remarks))
+        return Verdict(self.bound, confidence, words, tuple(evidence), tuple(self.advice), tuple(remarks))
 
 
 def undecided(

@@ -67,7 +67,7 @@ BRIEF = [(start, start + 4, COMPUTE, {"launched": -1}) for start in range(100, 9
         ([(20, 4000, MEMORY, COPY), (4000, 9980, COMPUTE)], FEED, Bound.INPUT, Certainty.HIGH, 0.4, "10 copies are pageable"),
         ([(20, 4000, MEMORY, {"copy": TO_HOST}), (4000, 9980, COMPUTE)], FEED, Bound.MEMORY, Certainty.HIGH, 0.4, "copies"),
         ([(20, 7000, COMPUTE, {"name": ELEMENTWISE}), (7000, 9980, COMPUTE)], FEED, Bound.MEMORY, None, 0.7, "fuse"),
-        (BRIEF, FEED, Bound.LAUNCH, None, 0.6, "CUDA graphs"),
+        (BRIEF, FEED, Bound.LAUNCH, None, 0.6, "one CUDA graph"),
         ([(3000, 6000, COMPUTE, {"launched": -1})], FEED, Bound.NOT_ENOUGH, Certainty.LOW, None, "launches"),
     ],
 )  # fmt: skip
@@ -91,6 +91,30 @@ def test_launches_that_are_late_confirm_that_launches_limit_and_a_full_queue_doe
     assert confirmed.bound == Bound.LAUNCH and confirmed.confidence > judged(run(*BRIEF)).confidence
     assert value(confirmed, "idle before late launches") == pytest.approx(50, abs=0.1)
     assert judged(kernels(100 * US, 40 * US, 10 * MS)).bound == Bound.NOT_ENOUGH
+
+
+def test_a_step_graph_saves_at_most_the_idle_time_before_late_launches() -> None:
+    """A kernel of 4 of every 10 us is launched 5 us before it starts, so 1 us after the last one ended."""
+    starts = [number * 10 * US for number in range(1000)]
+    steps = [(number * MS, number * MS + MS, "step") for number in range(10)]
+
+    def advised(launched: list[int], device: int | None = 0, **config: object) -> dict[str, float]:
+        work = [
+            (start, start + 4 * US, COMPUTE, {"launched": when}) for start, when in zip(starts, launched, strict=True)
+        ]
+        found = judged(timeline(work, steps, device=device), config=config)
+        assert found.bound == Bound.LAUNCH
+        return {one.action.partition(" (")[0].partition(":")[0]: one.at_most for one in found.advice}
+
+    graph, late = "the whole step as one CUDA graph", [max(0, start - 5 * US) for start in starts]
+    eager = advised(late)
+    assert [*eager] == [graph, "torch.compile", "a larger batch per device"]
+    assert eager[graph] == pytest.approx(1 / (1 - 0.1), rel=0.01), "the queue has the other 5 of 6 us"
+    assert [*advised(late, compile="reduce-overhead")][0] == graph, "parts of the step are still launched late"
+    assert [*advised(late, step_graph=True)][0] == "torch.compile"
+    once_a_step = [start // MS * MS for start in starts]
+    assert [*advised(once_a_step)][0] == "torch.compile", "it is replayed already"
+    assert [*advised(late, device=None)][0] == "torch.compile", "a CPU has no graphs"
 
 
 def test_communication_on_the_wire() -> None:

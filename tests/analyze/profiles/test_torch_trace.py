@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hpc_utils.analyze.profiles import kernels
+from hpc_utils.analyze.profiles import kernels, phases
 from hpc_utils.analyze.profiles import torch_trace as trace
 from hpc_utils.analyze.profiles.breakdown import breakdown
+from hpc_utils.analyze.profiles.devices import Devices
 from hpc_utils.analyze.profiles.timeline import COMMUNICATION, COMPUTE, MEMORY, TO_DEVICE, TO_HOST, ProfileError
 
 from . import torch_traces as made
@@ -135,6 +136,35 @@ def test_launches_are_found_by_correlation(tmp_path: Path) -> None:
         ],
     )
     assert found.ops.launched.tolist() == [1000, 2000, 3000, 3000, -1, -1]
+
+
+def test_the_kernels_of_a_replayed_graph_are_launched_together(tmp_path: Path) -> None:
+    """Steps of 1000 us: the host fetches for 100 us, and starts one graph 150 us after the device ended the last one."""
+
+    def mark(name: str, ts: int, dur: int) -> dict:
+        return event("user_annotation", name, ts, dur, pid=1, tid=1)
+
+    events = []
+    for number in range(6):
+        at = 1000 * number
+        events += [mark("step", at, 900), mark("data", at, 100)]
+        events.append(event("cuda_runtime", "cudaGraphLaunch", at + 150, 40, pid=1, tid=1, correlation=number + 1))
+        names = ["gemm", "vectorized_elementwise_kernel"] * 19 + ["ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"] * 2
+        events += [
+            kernel(name, at + 200 + 20 * place, 15, correlation=number + 1) for place, name in enumerate(names)
+        ]
+    found = one(tmp_path, events)
+    assert len(phases.steps(found.ranges)[0]) == 6
+    assert np.unique(found.ops.launched).tolist() == [1_000_000 * number + 150_000 for number in range(6)]
+    (step,) = [row for row in phases.spent(found) if row["phase"] == "step"]
+    assert (step["count"], step["ops"], step["device_ns"]) == (6, 6 * 40, 6 * 40 * 15_000)
+    part = breakdown(found)
+    # From the first fetch to the last kernel's end. The fetch, then idle until the launch: both once a step, for no kernel in it.
+    assert part["span_ns"] == 5_995_000
+    assert part["busy_ns"] == 6 * 40 * 15_000 and part["communication_ns"] == 6 * 2 * 15_000
+    assert part["loader_wait_ns"] == 6 * 100_000
+    assert part["launched_late_ns"] == 6 * 50_000 + 5 * 5_000
+    assert Devices([found]).replayed
 
 
 def test_collectives_know_their_group_from_the_kernel_or_its_operator(tmp_path: Path) -> None:
