@@ -214,6 +214,25 @@ def equivalence(
     return pd.DataFrame(rows, columns=LEARNT)
 
 
+def process_group(runs: pd.DataFrame, study: StudyIndex) -> pd.DataFrame:
+    """The overhead of a process group of one rank: one row per configuration that a series has with and without one.
+
+    Columns: series, precision, global_batch, parallel; throughput (sample/s, median); ratio (to that without a group, paired
+    by repeat), low, high (95 %), repeats; runs.
+    """
+    index = pd.DataFrame([(run.series, run.run_id) for run in study.runs], columns=["series", "run_id"])
+    one = index.drop_duplicates().merge(unprofiled(runs[runs.world_size == 1]), on="run_id")
+    one["alike"] = number(one, ["series", *SAME, "global_batch", "steps_per_epoch"])
+    alone = one.loc[one.parallel == "none", ["alike", "repeat", "throughput", "run_id"]]
+    both = one[one.parallel != "none"].merge(alone, on=["alike", "repeat"], suffixes=("", "_none"))
+    keys, rows = ["series", "precision", "global_batch", "parallel"], []
+    for _, own in both.groupby(["alike", "parallel"], sort=False):
+        row = own.iloc[0][keys].to_dict() | {"throughput": own.throughput.median()}
+        row |= stats.median((own.throughput / own.throughput_none).tolist()).measure("ratio")
+        rows.append(row | {"runs": unique(own.run_id_none, own.run_id)})
+    return pd.DataFrame(rows, columns=[*keys, "throughput", "ratio", "low", "high", "repeats", "runs"])
+
+
 def across_ranks(runs: pd.DataFrame, epochs: pd.DataFrame, targets: Targets) -> pd.DataFrame:
     """`equivalence` of several ranks with one rank, of the same global batch and steps: one row per configuration and measure.
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats as reference
 
 from hpc_utils.analyze import ablation
-from hpc_utils.records.study import Targets
+from hpc_utils.records.study import StudyIndex, Targets
 
 from . import ladders
-from .runs import study
+from .runs import run, study
 
 STEPS = {"loader": 1.5, "layout": 1.1, "bf16": 2.0}
 
@@ -45,6 +47,24 @@ def test_intervals_are_of_ratios_within_a_repeat() -> None:
     assert table.alone_high["loader"] / table.alone_low["loader"] < 1.2
     speeds = ablation.speeds(runs, study)
     assert (speeds.high / speeds.low).min() > 1.2, "while each speed alone is as unsure as the machine"
+
+
+def test_a_process_group_is_compared_within_a_repeat_and_configuration() -> None:
+    """DDP takes 1 / 0.8 of the time without a group, and nothing in the other configuration; the second repeat is slow."""
+    rows, index = [], []
+    for series, settings, share in (("eager", "defaults", 0.8), ("graph", "step_graph=true", 1.0)):
+        for repeat, parallel in itertools.product((1, 2, 3), ("none", "ddp")):
+            seconds = (3.0 if repeat == 2 else 1.0) / (share if parallel == "ddp" else 1.0)
+            about = {"run_id": f"{series}-{parallel}-r{repeat}", "repeat": repeat, "settings": settings}
+            rows.append(run(1, seconds, parallel=parallel, **about))
+            index.append({"run_id": about["run_id"], "series": series, "repeat": repeat})
+    index.append({"run_id": "graph-ddp-r1", "series": "alone"})
+    found = ablation.process_group(pd.DataFrame(rows), StudyIndex(runs=index)).set_index("series")
+    assert found.ratio.to_dict() == pytest.approx({"eager": 0.8, "graph": 1.0})
+    assert found.low["eager"] == pytest.approx(0.8), "the slow repeat is slow on both sides"
+    assert list(found.repeats) == [3, 3] and set(found.parallel) == {"ddp"}
+    assert found.runs["graph"] == tuple(f"graph-{parallel}-r{n}" for parallel in ("none", "ddp") for n in (1, 2, 3))
+    assert ablation.process_group(pd.DataFrame(rows)[:0], StudyIndex(runs=index)).empty
 
 
 def test_a_step_that_cannot_run_is_in_no_later_configuration() -> None:

@@ -77,6 +77,7 @@ def test_an_ablation_and_a_factorial_are_described(executed, as_ladder, tmp_path
         ("speed-phases.data[study=mine, step=plain]", "ms"),
         ("speed-best-points[study=mine]", "ratio"),
         ("speed-effects[study=mine, effect=noise]", "share"),
+        ("speed-process-group[study=mine, series=combined, precision=bf16]", "ratio"),
     ):
         assert cells.cell(found, cells.parse(cited)).unit == unit
     gain = cells.cell(found, cells.parse("speed-gains.marginal[study=mine, step=bf16]"))
