@@ -27,6 +27,7 @@ from .scaling import unique
 
 FASTER, SLOWER, NOISE, SINGLE = "faster", "slower", "within noise", "a single run"
 EQUAL, DIFFERS, UNKNOWN = "equal", "differs", "not enough evidence"
+PARTS = (*PHASES, "undivided")  # of a step
 GAINS = ["alone", "marginal", "together"]
 BEHIND = [f"{name}_runs" for name in GAINS]  # ids of the runs behind each gain
 SEVERAL = [f"{name}{end}" for name in GAINS for end in ("", "_low", "_high", "_verdict")]
@@ -158,9 +159,9 @@ def speeds(runs: pd.DataFrame, study: StudyIndex, labels: Mapping[str, str] | No
 
 
 def profile(runs: pd.DataFrame, epochs: pd.DataFrame, study: StudyIndex) -> pd.DataFrame:
-    """The phases of a mean step of each cumulative configuration: step, then ms of `PHASES`, medians over the repeats; runs.
+    """The phases of a mean step of each cumulative configuration: step, then ms of `PARTS`, medians over the repeats; runs.
 
-    Each epoch's mean step is split as its sampled steps are, the epochs weighted by their steps. An epoch's first step is
+    Where only the wait for data is known, as of a captured step, the rest of the step is `undivided`. Otherwise each epoch's mean step is split as its sampled steps are, the epochs weighted by their steps. An epoch's first step is
     always sampled, so its own work (starting a loader) weighs too much in the split, but not in the sum.
     """
     table, rows = configurations(runs, study), []
@@ -169,11 +170,13 @@ def profile(runs: pd.DataFrame, epochs: pd.DataFrame, study: StudyIndex) -> pd.D
         sampled = own[[f"{name}_seconds" for name in PHASES]].astype(float)
         whole = (own.step_mean.astype(float) / sampled.sum(axis=1)).where(sampled.notna().all(axis=1), 1.0)
         weighted = sampled.mul(own.steps * whole, axis=0)
+        rest = own.step_mean.astype(float) - sampled.data_seconds
+        weighted["undivided_seconds"] = (rest * own.steps).where(sampled.forward_seconds.isna())
         each = weighted.groupby(own.run_id).sum(min_count=1).div(own.groupby("run_id").steps.sum(), axis=0)
         if len(each):
-            phases = {name: 1e3 * each[f"{name}_seconds"].median() for name in PHASES}
+            phases = {name: 1e3 * each[f"{name}_seconds"].median() for name in PARTS}
             rows.append({"step": step} | phases | {"runs": tuple(each.index)})
-    return pd.DataFrame(rows, columns=["step", *PHASES, "runs"])
+    return pd.DataFrame(rows, columns=["step", *PARTS, "runs"])
 
 
 def learning(runs: pd.DataFrame, epochs: pd.DataFrame, study: StudyIndex, labels: Mapping[str, str]) -> pd.DataFrame:

@@ -9,7 +9,6 @@ from typing import Any
 import pandas as pd
 
 from hpc_utils.analyze import ablation, stats
-from hpc_utils.analyze.model.step import PHASES
 
 from .formatting import ABSENT
 from .tables import Row, Writer, table
@@ -77,8 +76,8 @@ def story(row: Row, parts: pd.DataFrame, judged: pd.DataFrame) -> str:
         return head + f"**Not applicable here:** {row['why']}."
     profile, before, lines = parts.set_index("step"), row["before"], []
     if {before, row["step"]} <= set(profile.index):
-        one, other = profile.loc[before, list(PHASES)].dropna(), profile.loc[row["step"]]
-        each = (f"{phase} {one[phase]:.3g} → {other[phase]:.3g}" for phase in one.index)
+        phases = profile.loc[[before, row["step"]], list(ablation.PARTS)].dropna(axis="columns", how="all")
+        each = (f"{phase} {' → '.join(map(_milliseconds, values))}" for phase, values in phases.items())
         lines.append(f"**profile** (ms a step): {', '.join(each)}")
     for name, against in (("marginal", before), ("together", "the plain loop")):
         lines.append(f"**throughput**, times that of {against}: {factor(row, name)}")
@@ -86,6 +85,10 @@ def story(row: Row, parts: pd.DataFrame, judged: pd.DataFrame) -> str:
     own = judged[judged.step == row["step"]].to_dict("records")
     lines += [f"**{one['measure']}** against the plain loop: {ablation.words(one)}" for one in own]
     return head + "\n".join(f"- {line}" for line in lines)
+
+
+def _milliseconds(value: float) -> str:
+    return ABSENT if pd.isna(value) else f"{value:.3g}"
 
 
 def bench(rows: pd.DataFrame) -> tuple[str, pd.DataFrame]:

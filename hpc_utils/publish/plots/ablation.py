@@ -14,7 +14,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from hpc_utils.analyze import ablation, stats
-from hpc_utils.analyze.model.step import PHASES
 
 from ..formatting import number
 from . import drawing, style
@@ -92,7 +91,9 @@ def alone_and_after(gains: pd.DataFrame) -> Figure:
 def profile(parts: pd.DataFrame) -> Figure:
     """Where the time of a mean step goes, for each cumulative configuration. `parts`: `ablation.profile` (ms)."""
     figure, (axes,) = _rows(len(parts))
-    ends = drawing.stacked(axes, np.arange(len(parts)), parts, PHASES)
+    ends = drawing.stacked(
+        axes, np.arange(len(parts)), parts, [name for name in ablation.PARTS if parts[name].notna().any()]
+    )
     drawing.beside(axes, range(len(parts)), map("{:.3g}".format, ends))
     drawing.named_rows(axes, parts.step)
     axes.set_xlabel("mean step (ms), split as the sampled steps")

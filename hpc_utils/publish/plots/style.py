@@ -28,6 +28,7 @@ FILLS = {
     "faster": (BLUE, ""), "slower": (ORANGE, "////"), "noise": ("0.75", "...."), "single": ("0.75", ""), "fastest": ("0.35", ""),
     # phases of a step on the host
     "data": (PINK, "xxxx"), "forward": ("0.8", ""), "backward": ("0.5", ""), "communication": (ORANGE, "////"), "optimizer": ("0.2", ""),
+    "undivided": (SKY, ""),
     # parts of a device's time
     "compute": (BLUE, ""), "communication, exposed": (ORANGE, "////"), "memory operations": (GREEN, "...."),
     "waiting for data": (PINK, "xxxx"), "otherwise idle": ("0.9", ""), "memory": (GREEN, "...."), "unknown": ("0.6", ""),
