@@ -31,7 +31,7 @@ if [ "$rehearse" ]; then
     batches=16,32 quick=(--quick)
     # As equal as studies can be: what is the same run is made once.
     tiny=("${resnet[@]}" -p epochs=1 -p steps_per_epoch=5 -p global_batch=64 -p evaluate_every=1 -p schedule=constant
-        -p lr_warmup_epochs=0 -p label_smoothing=0 -p compile=off --repeats 1)
+        -p lr_warmup_epochs=0 -p label_smoothing=0 -p compile=off -p step_graph=false --repeats 1)
 fi
 results=${HPC_RESULTS:-$PWD/results}
 mapfile -t gpu_tests < <(grep -rl --include='*.py' 'mark\.gpu' tests)
@@ -46,6 +46,7 @@ steps() {
     step gpu-tests "$python" -m pytest -q -m gpu "${gpu_tests[@]}"
     study speed gpu-speed
     study ddp gpu-ddp
+    study ddp-64 gpu-ddp-64
     study precisions gpu-precisions
     is_done to-accuracy || study to-accuracy-1 cifar10-gpu --repeats 1
     study profiles gpu-profiles
@@ -54,7 +55,11 @@ steps() {
     done
     study accuracy-kept optimization
     study to-accuracy cifar10-gpu
+    study to-96 cifar10-gpu-96
     step compute "${hpc[@]}" bench compute "${resnet[@]}" --batches $batches
+    [ "$rehearse" ] || step compute-captured "${hpc[@]}" bench compute "${resnet[@]}" -p loader=device -p fused_optimizer=true \
+        -p compile=default -p step_graph=true --batches 64,128,256,512,1024,2048,4096
+    [ "$rehearse" ] || step bench-mpi_step "$python" -m benchmarks mpi_step
     for name in optimizations overhead loaders; do step "bench-$name" "$python" -m benchmarks "${quick[@]}" $name; done
 }
 
