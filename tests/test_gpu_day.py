@@ -120,7 +120,15 @@ def test_the_day_survives_its_machines(packed: Path, tmp_path: Path) -> None:
     assert not found.refused and not found.unfinished
     assert done.items() <= runs(tmp_path / "home").items(), "not made again"
     assert set(found.runs.commit) == {git.commit()}
-    for study in ("gpu-speed", "gpu-ddp", "gpu-ddp-64", "gpu-precisions", "gpu-profiles", "cifar10-gpu", "optimization"):
+    for study in (
+        "gpu-speed",
+        "gpu-ddp",
+        "gpu-ddp-64",
+        "gpu-precisions",
+        "gpu-profiles",
+        "cifar10-gpu",
+        "optimization",
+    ):
         assert records.read_study(study, results).run_ids <= set(found.runs.run_id)
 
 
