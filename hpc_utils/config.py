@@ -166,8 +166,8 @@ class RunConfig(BaseModel):
     phase_every: int = option(4, "split every n-th step into data, forward, backward, optimizer", unit="step", gt=0)
     evaluate_every: int = option(1, "evaluate after every n-th epoch and the last; 0: never", unit="epoch", ge=0)
     evaluate_mirrored: bool = option(
-        False, "evaluate twice: as always, and the mean output for an image and its mirror image, as airbench does, recorded as "
-        "`test_mirrored_accuracy`"
+        False, "evaluate twice: as always, and the mean output for an image and its mirror image (Jordan 2024, arXiv:2404.00498), "
+        "recorded as `test_mirrored_accuracy`"
     )  # fmt: skip
     seed: int = option(0, "of weights, order and augmentation", ge=0, lt=2**31)
     repeat: int = option(1, "which repeat of the measurement this is", ge=1)
@@ -323,12 +323,15 @@ def _contradictions(c: RunConfig) -> Iterator[str]:
          "this mode captures CUDA graphs of its own; use compile=default"),
         (c.step_graph and c.activation_checkpointing, "step_graph activation_checkpointing",
          "the recomputation saves and restores random states on the host, which a graph does not repeat"),
+        (c.step_graph and c.image_size and c.augment and c.loader == "device", "step_graph image_size loader",
+         "the host cuts each image's random box; use loader=host or workers"),
         (c.step_graph and c.comm_hook == "powersgd", "step_graph comm_hook",
          "PowerSGD counts steps on the host, which a graph does not repeat"),
         (c.parallel == "mpi" and c.workload != "mnist_cnn", "parallel workload",
          "the framework has one network, which torch has as workload=mnist_cnn"),
         *((c.parallel == "mpi" and name in changed, f"{name} parallel", "the framework of hpc_utils.mpi has no such option")
-          for name in ("precision", "compile", "optimizer", "accumulate", "label_smoothing", "fused_optimizer", "image_size", "flip")),
+          for name in ("precision", "compile", "optimizer", "accumulate", "label_smoothing", "fused_optimizer", "image_size", "flip",
+                       "evaluate_mirrored")),
         (c.parallel == "mpi" and c.weight_decay and c.weight_decay_on != "all", "weight_decay weight_decay_on parallel",
          "its optimizer decays all parameters alike: use weight_decay_on=all"),
         ("overlap" in changed and c.parallel != "mpi", "overlap parallel", "this is an option of parallel=mpi"),

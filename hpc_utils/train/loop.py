@@ -30,7 +30,7 @@ from .ranks import Ranks
 from .recorder import Recorder
 from .resolve import resolve
 from .sampler import Sampler
-from .step_graph import WARM_UP, StepGraph, require_zero_state, state_tensors, zero_state
+from .step_graph import WARM_UP, StepGraph, require_capturable, state_tensors, zero_state
 from .timing import StepClock
 from .workload import Batch, Workload, batch_size
 
@@ -221,6 +221,7 @@ class Trainer:
             if self.config.step_graph:
                 self._note_eager_steps(clock)
                 zero_state(self.optimizer)
+                self.scaler = precision.grad_scaler(self.config.precision, self.ranks.device)
             else:
                 self._fresh_optimizer()
         self.ranks.barrier()
@@ -234,7 +235,11 @@ class Trainer:
         self.ranks.synchronize()
         steps = clock.finish()[-EAGER_STEPS:]
         phases = {name: statistics.median(step.phases[name] for step in steps) for name in steps[0].phases}
-        self.recorder.facts["step_graph"] = {"eager_steps": len(steps), "eager_phases": phases}
+        self.recorder.facts["step_graph"] = {
+            "warmup_steps": clock.steps,
+            "eager_steps": len(steps),
+            "eager_phases": phases,
+        }
 
     def _capture(self) -> None:
         """Capture the step. One replay, which moves the graph to the device, is undone."""
@@ -242,7 +247,7 @@ class Trainer:
         device, optimizer = self.ranks.device, self.optimizer
         self.scaler.scale(torch.zeros((), device=device))  # creates its scale, which a replay would create again
         weights, random, scale = self.strategy.keep(), randomness.take(device), self.scaler.state_dict()
-        state = [value.clone() for value in state_tensors(optimizer)]
+        state = on_host(state_tensors(optimizer))  # a copy on the device would count as training's memory
         self.capture(next(self.loader.parts(itertools.islice(self.sampler.epoch(1), 1), epoch=0)))
         for value, former in zip(state_tensors(optimizer), state, strict=True):
             value.copy_(former)
@@ -284,7 +289,7 @@ class Trainer:
         self.optimizer = self.strategy.optimizer(lambda m: self.workload.optimizer(m, self.config, self.peak_lr))
         self.scaler = precision.grad_scaler(self.config.precision, self.ranks.device)
         if self.config.step_graph:
-            require_zero_state(self.optimizer)
+            require_capturable(self.optimizer)
             self._share_lr()
 
     def _share_lr(self) -> None:

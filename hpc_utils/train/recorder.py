@@ -101,7 +101,9 @@ class Recorder:
         self._total = Usage()
         self._in_epoch = False
         self._is_carried = False  # whether the next epoch continues a checkpointed one
-        self._clock = StepClock(ranks.device, self.parameters.get("phase_every", 4))
+        # A captured step has no phase but the wait for data, which is not compared with others of the same step.
+        every = 1 if self.parameters.get("step_graph") else self.parameters.get("phase_every", 4)
+        self._clock = StepClock(ranks.device, every)
         self._memory = MemoryMeter(ranks.device)
         self._energy = energy.meter(ranks.device)
         self._usage = UsageMeter(ranks, self._energy)

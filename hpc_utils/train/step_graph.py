@@ -40,21 +40,27 @@ class StepGraph:
     """
 
     def __init__(self, step: Callable[[Any], Any], batch: Any, *, timeout: float) -> None:
+        if on_host := [value.device for value in tensors(batch) if value.device.type != "cuda"]:
+            raise WorkloadError(
+                f"step_graph=true: the batch has a tensor on {on_host[0]}, which the host would read once for all steps; "
+                "return tensors on the device"
+            )
         self._form = _form(batch)
         self._inputs = apply(torch.clone, batch)
         self._graph = torch.cuda.CUDAGraph()
         stream = torch.cuda.current_stream()
+        before = randomness.host_state()
         try:
-            before = randomness.host_state()
             # thread_local: NCCL's watchdog thread queries events meanwhile.
             with torch.cuda.graph(self._graph, stream=stream, capture_error_mode="thread_local"):
                 self._outputs = step(self._inputs)
+        except torch.OutOfMemoryError:
+            raise
         except RuntimeError as error:
             cause = error.__context__ or error  # the first operation that failed, not the end of the capture
             raise WorkloadError(
-                "step_graph=true: the training step cannot be captured; it must not read results on the host (`.item()`, "
-                "`.cpu()`, `if tensor`), and its optimizer must read the learning rate on the device, as fused ones do: "
-                + str(cause).strip().partition("\n")[0]
+                "step_graph=true: the training step cannot be captured, because it reads a result on the host (`.item()`, "
+                f"`.cpu()`, `if tensor`) or does else what a graph cannot: {str(cause).strip().partition(chr(10))[0]}"
             ) from error
         if randomness.host_state() != before:
             raise WorkloadError(
@@ -71,7 +77,8 @@ class StepGraph:
         """
         if _form(batch) != self._form:
             raise WorkloadError(
-                f"step_graph=true needs batches of equal shapes: captured with {self._form}, now {_form(batch)}"
+                f"step_graph=true needs batches that differ in the values of their tensors only: captured with {self._form}, "
+                f"now {_form(batch)}"
             )
         for fixed, value in zip(tensors(self._inputs), tensors(batch), strict=True):
             fixed.copy_(value, non_blocking=True)
@@ -81,8 +88,8 @@ class StepGraph:
 
     def close(self) -> None:
         """Free the graph. NCCL's communicator is not destroyed before the graphs that use it."""
-        self._watch.close()
         self._graph.reset()
+        self._watch.close()
 
 
 class ReplayWatch:
@@ -104,12 +111,14 @@ class ReplayWatch:
         self._pending.append(event)
 
     def close(self) -> None:
+        """End once the device has finished what was added."""
         self._closed.set()
 
     def _watch(self) -> None:
         torch.cuda.set_device(self._device)
         progress = time.monotonic()
-        while not self._closed.wait(min(1.0, self._timeout / 10)):
+        while self._pending or not self._closed.is_set():
+            time.sleep(min(1.0, self._timeout / 10))
             while self._pending and self._pending[0].query():
                 self._pending.popleft()
                 progress = time.monotonic()
@@ -117,20 +126,25 @@ class ReplayWatch:
                 progress = time.monotonic()
             elif time.monotonic() - progress > self._timeout:
                 print(
-                    f"a replay of the step graph took longer than collective_timeout={self._timeout:g} s: "
-                    "another rank has ended or hangs",
+                    f"a replay of the step graph took longer than collective_timeout={self._timeout:g} s: the step hangs, "
+                    "or another rank has ended",
                     file=sys.stderr, flush=True,
                 )  # fmt: skip
                 os._exit(1)  # the main thread may wait for the device
 
 
-def require_zero_state(optimizer: Optimizer) -> None:
-    """Raise WorkloadError unless `zero_state` makes `optimizer` a fresh one."""
+def require_capturable(optimizer: Optimizer) -> None:
+    """Raise WorkloadError unless `optimizer` can be captured, and `zero_state` makes it a fresh one."""
+    kind, groups = type(optimizer).__name__, optimizer.param_groups
+    why = ""
     if type(optimizer) not in ZERO_STATE:
-        known = ", ".join(kind.__name__ for kind in ZERO_STATE)
-        raise WorkloadError(
-            f"step_graph=true: {type(optimizer).__name__} is none of the optimizers supported: {known}"
-        )
+        why = f"supported are {', '.join(kind.__name__ for kind in ZERO_STATE)}"
+    elif not all(group["fused"] for group in groups):
+        why = "only the fused form reads learning rate and loss scale on the device: fused_optimizer=true, or fused=True in your own"
+    elif any(group.get("dampening") for group in groups):
+        why = "with dampening, its first step differs from the others"
+    if why:
+        raise WorkloadError(f"step_graph=true with the optimizer {kind}: {why}")
 
 
 @torch.no_grad()

@@ -12,7 +12,7 @@ from hpc_utils import datasets
 from hpc_utils.config import RunConfig
 
 from .images import ImageSource
-from .workload import Workload, correct
+from .workload import Workload, WorkloadError, correct
 
 
 def workload(config: RunConfig) -> Workload:
@@ -20,6 +20,8 @@ def workload(config: RunConfig) -> Workload:
     train, test = (datasets.load(config.dataset, split) for split in ("train", "test"))
     height, _, channels = train.images.shape[1:]
     natural = channels == 3  # digits must not be mirrored
+    if not natural and (config.flip != "random" or config.evaluate_mirrored):
+        raise WorkloadError(f"flip=alternate and evaluate_mirrored mirror images, but {config.dataset} has digits")
     augmentation = {}
     if config.augment and config.image_size:
         augmentation = {"crop": True}

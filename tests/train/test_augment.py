@@ -9,10 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from hpc_utils.config import RunConfig
 from hpc_utils.datasets import Images
 from hpc_utils.train import augment
 from hpc_utils.train.images import ImageSource
+from hpc_utils.train.resolve import resolve
 from hpc_utils.train.vision import torchvision_models
+from hpc_utils.train.workload import WorkloadError
 
 CPU = torch.device("cpu")
 
@@ -175,3 +178,22 @@ def test_imagenets_transforms_normalise_with_its_statistics() -> None:
     pixels = augment.central_crop(torch.from_numpy(source.pixels[:3]), 4).permute(0, 3, 1, 2) / 255
     mean, std = (torch.tensor(values).view(1, 3, 1, 1) for values in augment.IMAGENET)
     torch.testing.assert_close(made, (pixels - mean) / std)
+
+
+def test_alternate_flips_mirror_each_image_in_every_other_epoch() -> None:
+    indices, key = torch.arange(2000), augment.key(3, 0)
+
+    def mirrored(epoch: int) -> torch.Tensor:
+        return augment.draw(augment.key(3, epoch), indices, 6, 5, padding=1, flip=True, alternate=(key, epoch))[2]
+
+    assert 900 < mirrored(1).sum() < 1100
+    assert torch.equal(mirrored(1), 1 - mirrored(2)) and torch.equal(mirrored(1), mirrored(3))
+    plain = augment.draw(augment.key(3, 1), indices, 6, 5, padding=1, flip=True)
+    own = augment.draw(augment.key(3, 1), indices, 6, 5, padding=1, flip=True, alternate=(key, 1))
+    assert torch.equal(plain[:2], own[:2]), "the crops are the same"
+
+
+def test_digits_are_not_mirrored() -> None:
+    for options in ({"flip": "alternate"}, {"evaluate_mirrored": True}):
+        with pytest.raises(WorkloadError, match="digits"):
+            resolve(RunConfig(workload="cnn", **options))

@@ -96,9 +96,25 @@ def test_an_optimizer_of_zero_state_steps_like_a_fresh_one(kind: type) -> None:
     assert torch.equal(*weights)
 
 
-def test_other_optimizers_are_refused() -> None:
-    with pytest.raises(WorkloadError, match="Adagrad"):
-        step_graph.require_zero_state(torch.optim.Adagrad([nn.Parameter(torch.ones(1))]))
+@pytest.mark.parametrize(
+    ("kind", "options", "problem"),
+    [("Adagrad", {}, "supported are SGD"), ("SGD", {}, "fused"), ("AdamW", {}, "fused"),
+     ("SGD", {"fused": True, "momentum": 0.9, "dampening": 0.5}, "dampening")],
+)  # fmt: skip
+def test_optimizers_that_cannot_be_captured_are_refused(kind: str, options: dict, problem: str) -> None:
+    optimizer = getattr(torch.optim, kind)([nn.Parameter(torch.ones(1))], lr=0.1, **options)
+    with pytest.raises(WorkloadError, match=problem):
+        step_graph.require_capturable(optimizer)
+
+
+@pytest.mark.parametrize("kind", step_graph.ZERO_STATE)
+def test_fused_optimizers_are_captured(kind: type) -> None:
+    step_graph.require_capturable(kind([nn.Parameter(torch.ones(1))], lr=0.1, fused=True))
+
+
+def test_a_batch_on_the_host_is_refused() -> None:
+    with pytest.raises(WorkloadError, match="a tensor on cpu"):
+        step_graph.StepGraph(lambda batch: batch, {"lengths": torch.ones(3)}, timeout=1)
 
 
 @gpu

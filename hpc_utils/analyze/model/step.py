@@ -123,6 +123,8 @@ class Work:
             raise ValueError("the model needs runs on one rank, or `hpc bench compute`, for its compute time")
         rows = epochs.merge(alone[["run_id", "batch_per_device"]], on="run_id")
         phases = rows.groupby("batch_per_device")[[f"{phase}_seconds" for phase in PHASES]].median()
+        if phases.isna().any(axis=None):
+            raise ValueError("captured steps have no phases: the model needs `hpc bench compute` of the eager step")
         batches = phases.index.to_numpy(float)
         lines = {phase: Line.through(batches, phases[f"{phase}_seconds"].to_numpy(float)) for phase in PHASES}
         size = float(alone.parameters.iloc[0]) * 4 / GRADIENTS  # fp32

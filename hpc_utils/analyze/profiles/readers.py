@@ -137,7 +137,7 @@ def _files(given: Path) -> list[Path]:
     folder = given / PROFILE if (given / PROFILE).is_dir() else given
     files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
     chosen = [path for path in files if kind(path) or (path.name.endswith(_NAMES) and not path.stat().st_size)]
-    if not chosen and not _recorded(given):
+    if not chosen and not (_recorded(given) or [None])[0]:
         raise ProfileError(f"{given}: holds no profile; `hpc run ... -p profile=torch` makes a run with one")
     return chosen
 
@@ -152,8 +152,9 @@ def _kernels(reports: Sequence[Path]) -> pd.DataFrame | None:
     return pd.concat(map(ncu.read, reports), ignore_index=True)
 
 
-def _recorded(folder: Path) -> tuple[dict[str, float], dict[str, Any], float, float] | None:
-    """(`phases`: the means over the epochs, `config`, `load`, `step_seconds`) of a run's own records; None if this is no run's folder."""
+def _recorded(folder: Path) -> tuple[dict[str, float] | None, dict[str, Any], float, float] | None:
+    """(`phases`: the means over the epochs, None if they were not recorded, as of captured steps; `config`, `load`,
+    `step_seconds`) of a run's own records; None if this is no run's folder."""
     if not (folder / "epochs.csv").is_file():
         return None
     import pandas as pd
@@ -164,10 +165,8 @@ def _recorded(folder: Path) -> tuple[dict[str, float], dict[str, Any], float, fl
     except ValueError:  # damaged
         return None
     *means, comm, overlap, _ = epochs.mean()
-    if math.isnan(sum(means)):
-        return None
-    found = dict(zip(map(str, PARTS), means, strict=True))
-    if 0 <= comm - overlap <= found["backward"]:  # NaN on one rank, and where DDP measures nothing
+    found = None if math.isnan(sum(means)) else dict(zip(map(str, PARTS), means, strict=True))
+    if found and 0 <= comm - overlap <= found["backward"]:  # NaN on one rank, and where DDP measures nothing
         found |= {"backward": found["backward"] - (comm - overlap), "communication": comm - overlap}
     run = read_json(folder / "run.json") or {}
     load = _load(folder / "ranks.csv", run.get("threads_per_rank") or 1)

@@ -6,6 +6,7 @@ The trainer's own step is timed, on one rank without a process group, pinned as 
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 import tempfile
 from collections import defaultdict
@@ -19,11 +20,10 @@ from hpc_utils import provenance, source_code
 from hpc_utils.config import RunConfig
 from hpc_utils.records import probes
 from hpc_utils.records.compute_profile import KIND, computed
-from hpc_utils.train import precision
+from hpc_utils.train import compilation, precision
 from hpc_utils.train.loop import Trainer
 from hpc_utils.train.ranks import Ranks, setup
 from hpc_utils.train.sampler import Sampler
-from hpc_utils.train.step_graph import StepGraph
 from hpc_utils.train.timing import StepClock
 
 T = TypeVar("T")
@@ -42,7 +42,13 @@ def profile(config: RunConfig, batches: Sequence[int], repeats: int, tell: Calla
     alone = {"parallel": "none", "global_batch": max(batches), "batch_per_device": None, "evaluate_every": 0}
     config = config.model_copy(update=alone | {"link_gbit": None})
     exact = precision.matmul_precision(config.precision, deterministic=config.deterministic)
-    with setup(config) as ranks, exact, tempfile.TemporaryDirectory(prefix="hpc-compute-") as folder:
+    with (
+        setup(config) as ranks,
+        exact,
+        contextlib.ExitStack() as captured,
+        tempfile.TemporaryDirectory(prefix="hpc-compute-") as folder,
+    ):
+        compilation.require(config, ranks.device)
         stopwatch = Stopwatch(ranks, Path(folder))
         trainer = Trainer(config, ranks, stopwatch)
         trainer.model.train()
@@ -51,7 +57,11 @@ def profile(config: RunConfig, batches: Sequence[int], repeats: int, tell: Calla
             weight.register_post_accumulate_grad_hook(lambda _, name=name: stopwatch.ready(name))
         for batch in batches:
             _steps(trainer, stopwatch, batch, WARM_UP)
-        graphs = _captured(trainer, batches) if config.step_graph else {}
+        graphs = {}
+        for batch in batches if config.step_graph else ():
+            trainer.capture(next(trainer.loader.parts(_indices(trainer, batch, 1), epoch=1)))
+            graphs[batch] = trainer.graph
+            captured.callback(trainer.graph.close)
         times: dict[int, dict[str, list[float]]] = {batch: defaultdict(list) for batch in batches}
         fractions: dict[str, list[float]] = defaultdict(list)
         for number in range(1, repeats + 1):
@@ -100,15 +110,6 @@ def _steps(trainer: Trainer, stopwatch: Stopwatch, batch: int, count: int) -> No
 
 def _indices(trainer: Trainer, batch: int, count: int) -> Iterator[Tensor]:
     return Sampler(len(trainer.workload.train), batch, steps=count).epoch(1)
-
-
-def _captured(trainer: Trainer, batches: Sequence[int]) -> dict[int, StepGraph]:
-    """A step graph for each batch size."""
-    graphs = {}
-    for batch in batches:
-        trainer.capture(next(trainer.loader.parts(_indices(trainer, batch, 1), epoch=1)))
-        graphs[batch] = trainer.graph
-    return graphs
 
 
 class Stopwatch(StepClock):
