@@ -8,9 +8,11 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
+from hpc_utils import paths
 from hpc_utils.analyze import ceiling, scaling, stats
 from hpc_utils.config import RunConfig
-from hpc_utils.records.compute_profile import computed
+from hpc_utils.records import probes
+from hpc_utils.records.compute_profile import computed, step_seconds
 from hpc_utils.records.study import Targets
 
 from .runs import REPEATS, study
@@ -159,3 +161,18 @@ def test_without_a_fitting_profile_the_command_that_measures_it_is_named() -> No
     options = "-p workload=cnn -p optimizer=adamw -p device=cpu -p cores_per_rank=0.14"
     assert ceiling.command(curves) == f"`hpc bench compute {options} --batches 96,384,768`"
     assert "hpc bench" not in ceiling.command(curves.iloc[:0])
+
+
+def test_one_h200_tells_how_512_images_scale_to_eight() -> None:
+    found = {
+        (one["step_graph"], one["compile"]): step_seconds(one)
+        for one in probes.read("compute", paths.reference() / "h200")
+    }
+    most = {step: ceiling.efficiency(times, 512, 8).value for step, times in found.items()}
+    expected = {
+        (False, "off"): 0.140,
+        (True, "off"): 0.487,
+        (True, "default"): 0.445,
+    }  # the last has the fastest T(1)
+    assert most == pytest.approx(expected, abs=1e-3)
+    assert ceiling.smallest_batch(found[True, "off"], 4, 0.7).value == 118

@@ -80,6 +80,18 @@ def test_a_run_is_read_from_its_folder(tmp_path: Path) -> None:
     assert [one.source for one in readers.gather([run]).timelines] == [str(run / "profile/rank0/trace.json")]
 
 
+def test_a_captured_run_has_options_but_no_phases(tmp_path: Path) -> None:
+    write(tmp_path / "run.json", {"config": {"step_graph": True}})
+    columns = "epoch,data_seconds,forward_seconds,backward_seconds,optimizer_seconds,step_p50\n"
+    (tmp_path / "epochs.csv").write_text(f"{columns}1,0.1,,,,0.5\n")
+    with pytest.raises(ProfileError, match="holds no profile"):
+        readers.gather([tmp_path])
+    (tmp_path / "profile/rank0").mkdir(parents=True)
+    write(tmp_path / "profile/rank0/trace.json", made.trace([kernel("k", 1, 1)]))
+    found = readers.gather([tmp_path])
+    assert found.phases is None and found.config == {"step_graph": True} and found.step_seconds == 0.5
+
+
 def test_a_profile_that_was_never_filled_is_not_overlooked_in_a_folder(tmp_path: Path) -> None:
     write(tmp_path / "rank0.json.gz", made.trace([kernel("k", 1, 1)]))
     for name, content in (("rank1.json.gz", b""), ("rank1.json", b"")):
