@@ -225,9 +225,8 @@ class Trainer:
             else:
                 self._fresh_optimizer()
         self.ranks.barrier()
-        memory.reset_peak(
-            self.ranks.device
-        )  # while cuDNN tries its kernels, their workspaces exceed training's memory
+        # While cuDNN tries its kernels, their workspaces exceed training's memory.
+        memory.reset_peak(self.ranks.device)
         self.recorder.facts["warmup_seconds"] = time.perf_counter() - begun
 
     def _note_eager_steps(self, clock: StepClock) -> None:
