@@ -161,8 +161,9 @@ def speeds(runs: pd.DataFrame, study: StudyIndex, labels: Mapping[str, str] | No
 def profile(runs: pd.DataFrame, epochs: pd.DataFrame, study: StudyIndex) -> pd.DataFrame:
     """The phases of a mean step of each cumulative configuration: step, then ms of `PARTS`, medians over the repeats; runs.
 
-    Where only the wait for data is known, as of a captured step, the rest of the step is `undivided`. Otherwise each epoch's mean step is split as its sampled steps are, the epochs weighted by their steps. An epoch's first step is
-    always sampled, so its own work (starting a loader) weighs too much in the split, but not in the sum.
+    Where only the wait for data is known, as of a captured step, the rest of the step is `undivided`. Otherwise each epoch's
+    mean step is split as its sampled steps are, the epochs weighted by their steps. An epoch's first step is always sampled,
+    so its own work (starting a loader) weighs too much in the split, but not in the sum.
     """
     table, rows = configurations(runs, study), []
     for step, series in path(study):

@@ -9,9 +9,7 @@ import numpy as np
 from hpc_utils.mpi import cuda, model
 
 
-def compare(
-    shape: tuple[int, int, int], widths: tuple[int, int, int], batch: int, steps: int, atol: float = 1e-5
-) -> None:
+def compare(shape: tuple[int, int, int], widths: tuple[int, int, int], batch: int, steps: int) -> None:
     """Train both, with several threads configured; outputs, gradients as they are announced, weights and momentum are equal."""
     networks = [kind((*shape,), 3, batch=batch, seed=1, widths=widths, threads=2) for kind in (model.CNN, cuda.CNN)]
     options = {"lr": 0.1, "momentum": 0.9, "weight_decay": 1e-3, "nesterov": True}
@@ -32,7 +30,7 @@ def compare(
             results = logits, network.outcome, np.concatenate(announced), network.parameters, optimizer.velocity
             found.append(results)
         for ours, expected in zip(*found, strict=True):
-            np.testing.assert_allclose(ours, expected, rtol=1e-4, atol=atol)
+            np.testing.assert_allclose(ours, expected, rtol=1e-4, atol=1e-5)
 
 
 def shared_array(self, shape: tuple[int, ...], dtype: object) -> np.ndarray:

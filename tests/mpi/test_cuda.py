@@ -76,8 +76,7 @@ def test_training_on_a_gpu_is_that_of_the_cpu_and_of_torch(monkeypatch: pytest.M
     from .cuda_steps import compare
     from .torch_twin import in_torchs_layout, twin
 
-    # Where the two largest values of a pooling window differ by rounding, one may choose the other: some gradients of a map then differ.
-    compare((28, 28, 1), (32, 64, 128), batch=128, steps=3, atol=1e-4)
+    compare((28, 28, 1), (32, 64, 128), batch=128, steps=3)
     network, rng = cuda.CNN(batch=64), np.random.default_rng(0)
     x, y = rng.standard_normal((64, 28, 28, 1)).astype(np.float32), rng.integers(0, 10, 64)
     torchs = twin(network).cuda()
