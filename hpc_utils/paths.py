@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -80,8 +81,14 @@ def notebooks() -> Path:
 
 
 def studies() -> Path:
-    """Study files, `<name>.toml`."""
+    """The folder of study files, where `hpc study new` writes."""
     return jobs() / "studies"
+
+
+def study_files() -> dict[str, Path]:
+    """{name: its study file}: those of the folder `studies` and of the companions."""
+    places = studies().glob("*.toml"), root().glob("companions/*/studies/*.toml")
+    return {path.stem: path for path in sorted(itertools.chain(*places))}
 
 
 def clusters() -> Path:

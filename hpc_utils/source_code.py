@@ -1,35 +1,103 @@
-"""Source code: the file of a user's own workload, and code without what changes no measurement."""
+"""Source code: the files of a user's own workload, what a module imports, and code without what changes no measurement."""
 
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import hashlib
+import itertools
+import json
 import sys
-from importlib.machinery import PathFinder
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
+
+from .workspace import Workspace
 
 
 def digest(workload: str) -> str:
-    """8 hex digits of the code of a user's own workload, without comments and docstrings; "" if there is none."""
-    code = (parsed(path.read_text(encoding="utf-8", errors="backslashreplace")) for path in files(workload))
-    return "".join(hashlib.sha256(one.encode()).hexdigest()[:8] for one in code)
+    """8 hex digits of the code of a user's own workload (`files`), without comments and docstrings; "" if there is none."""
+    code = [parsed(_text(path)) for path in files(workload)]
+    return hashlib.sha256("\0".join(code).encode()).hexdigest()[:8] if code else ""
 
 
 def files(workload: str) -> list[Path]:
-    """The file of the module of a user's own workload, found as `python -m` would find it; none of a built-in one.
+    """The file of the module of a user's own workload, then the modules beside it that it imports; none of a built-in workload.
 
-    The module is not imported, because a launcher must not run the code of the ranks.
+    The module is found as `python -m` would find it, or in the clone. It is not imported, because a launcher must not run the
+    code of the ranks.
     """
     if ":" not in workload:
         return []
-    place = [str(Path.cwd()), *sys.path]
-    for part in workload.partition(":")[0].split("."):
-        spec = PathFinder.find_spec(part, place)
-        if spec is None:
-            return []
-        place = list(spec.submodule_search_locations or ())
-    return [Path(spec.origin)] if spec.has_location else []
+    module = workload.partition(":")[0].split(".")
+    for place in (str(Path.cwd()), *sys.path, str(Workspace.current().project)):
+        home = Path(place)
+        if path := _module(home, module):
+            return [path] if "site-packages" in home.parts else [path, *sorted(imported([path], home) - {path})]
+    return []
+
+
+def imported(sources: Iterable[Path], home: Path, packages: Collection[str] = ()) -> set[Path]:
+    """`sources` and the modules in `home` that they import, directly or not; those of `hpc_utils` only if they are in `packages`.
+
+    Args:
+        sources: modules and notebooks below `home`. packages: dotted names, such as `hpc_utils.records`.
+    """
+    seen: set[Path] = set()
+    waiting = [*sources]
+    while waiting:
+        path = waiting.pop()
+        if path in seen:
+            continue
+        seen.add(path)
+        for name in _imports(path, home):
+            if name.partition(".")[0] == "hpc_utils" and not any(
+                f"{name}.".startswith(f"{package}.") for package in packages
+            ):
+                continue
+            parts = name.split(".")
+            modules = (_module(home, parts[: number + 1]) for number in range(len(parts)))  # its packages, too
+            waiting += filter(None, modules)
+    return seen
+
+
+def _module(home: Path, parts: Sequence[str]) -> Path | None:
+    """The file of the module `parts` in the folder `home`, if it is there."""
+    stem = home.joinpath(*parts)
+    return next((path for path in (stem.with_suffix(".py"), stem / "__init__.py") if path.is_file()), None)
+
+
+def _imports(path: Path, home: Path) -> Iterator[str]:
+    """The dotted names that a module or notebook imports; of `from a import b` both `a` and `a.b`, if `b` may be a module."""
+    package = path.relative_to(home).parent.parts
+    yield ".".join(package)
+    for node in itertools.chain.from_iterable(map(ast.walk, _trees(path))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else ()
+            base = ".".join(filter(None, (*above, node.module)))
+            yield from (base, *(f"{base}.{alias.name}" for alias in node.names))
+
+
+def _trees(path: Path) -> Iterator[ast.Module]:
+    """The syntax of a module, or of each cell of a notebook; none of what is no Python."""
+    with contextlib.suppress(SyntaxError, ValueError, KeyError, TypeError):
+        for source in code_cells(_text(path)) if path.suffix == ".ipynb" else [_text(path)]:
+            yield ast.parse(source.partition("\n")[2] if source.startswith("%%") else source)
+
+
+def code_cells(notebook: str) -> list[str]:
+    """The code of a notebook's cells, in order.
+
+    Raises:
+        ValueError, KeyError, TypeError: it is no notebook.
+    """
+    return ["".join(cell["source"]) for cell in json.loads(notebook)["cells"] if cell["cell_type"] == "code"]
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="backslashreplace")  # with "\n" for every line ending
 
 
 @functools.lru_cache(maxsize=1024)

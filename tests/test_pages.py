@@ -27,7 +27,10 @@ from .analyze.profiles import torch_traces
 from .support import soak
 from .test_readme import HPC, ROOT, need_mirror
 
-SHOWN = sorted({*ROOT.glob("*.md"), *ROOT.glob("*/README.md"), *ROOT.glob("docs/*.md")} - {ROOT / "CHANGELOG.md"})
+SHOWN = sorted(
+    {*ROOT.glob("*.md"), *ROOT.glob("*/README.md"), *ROOT.glob("companions/*/README.md"), *ROOT.glob("docs/*.md")}
+    - {ROOT / "CHANGELOG.md"}
+)
 ELSEWHERE = (ROOT / "tests/test_readme.py").read_text()  # executes the commands of the pages that it names
 PAGES = [page for page in ROOT.glob("docs/*.md") if f'"docs/{page.name}"' not in ELSEWHERE]
 TEXT = "\n".join(page.read_text() for page in sorted(PAGES))
@@ -105,7 +108,7 @@ def test_what_needs_a_cluster_or_a_gpu_is_tried_as_a_dry_run(command: str, somew
 
 
 def studies_shipped() -> set[str]:
-    return {path.stem for path in paths.studies().glob("*.toml")}
+    return {*paths.study_files()}
 
 
 def test_the_diagnosis_is_the_one_that_is_shown() -> None:
@@ -150,7 +153,7 @@ def parse(words: list[str], *, complete: bool = True) -> None:
         wanted = [word for word in rest if "=" not in word and not word.startswith("-")]
         assert {*wanted} <= TARGETS, words
     elif program in ("sbatch", "mpiexec", "python", "srun"):
-        script = next((number for number, word in enumerate(rest) if word.startswith("jobs/")), None)
+        script = next((number for number, word in enumerate(rest) if word.startswith(("jobs/", "companions/"))), None)
         if script is not None:
             assert (ROOT / rest[script]).is_file(), words
             after = [word for word in rest[script + 1 :] if word != "hello" and not word.endswith(".ipynb")]

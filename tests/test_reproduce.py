@@ -129,7 +129,7 @@ def once(command: str, desk: Path) -> str:
     if not match:
         return command
     copy = desk / f"{match[1]}.toml"
-    text, changed = re.subn(r"^repeats = \d+", "repeats = 1", (paths.studies() / copy.name).read_text(), flags=re.M)
+    text, changed = re.subn(r"^repeats = \d+", "repeats = 1", paths.study_files()[copy.stem].read_text(), flags=re.M)
     assert changed == 1, copy.name
     copy.write_text(text)
     return command.replace(f" {match[1]}", f" {copy.name}", 1)

@@ -243,11 +243,10 @@ class Cluster(Strict):
     def _consistent(self) -> Cluster:
         if self.default and self.default not in self.nodes:
             raise ValueError(f"default: no [nodes.{self.default}]; {toml_config.hint(self.default, self.nodes)}")
-        studies = {"all", *(path.stem for path in paths.studies().glob("*.toml"))}
-        if unknown := next((name for name in self.studies if name not in studies), ""):
-            raise ValueError(
-                f"[studies.{unknown}]: no such study in jobs/studies; {toml_config.hint(unknown, studies)}"
-            )
+        studies = {"all", *paths.study_files()}  # another clone may have more
+        for name in self.studies.keys() - studies:
+            if near := toml_config.nearest(name, studies, cutoff=0.8):
+                raise ValueError(f"[studies.{name}]: no such study; did you mean {near}?")
         for name, node in self.nodes.items():
             node._name = name
         return self

@@ -179,7 +179,7 @@ class Plan:
 
 
 def read(name: str) -> Study:
-    """The study `name` of `jobs/studies`, or the study file at that path.
+    """The study `name`, of `paths.study_files`, or the study file at that path.
 
     Raises:
         StudyError: no such study, or a wrong file.
@@ -193,18 +193,24 @@ def read(name: str) -> Study:
 
 
 def file(name: str) -> Path:
-    """The study file `name` of `jobs/studies`, or at that path."""
-    return Path(name) if name.endswith(".toml") else paths.studies() / f"{name}.toml"
+    """The study file `name`, of `paths.study_files`, or at that path.
+
+    Raises:
+        StudyError: no such study.
+    """
+    if name.endswith(".toml"):
+        return Path(name)
+    known = paths.study_files()
+    if name not in known:
+        raise StudyError(f"no study {name!r}: {toml_config.hint(name, known)} (or give a path to a .toml)")
+    return known[name]
 
 
 def _file(name: str) -> Study:
     try:
         return toml_config.read(file(name), Study, StudyError)
     except FileNotFoundError:
-        if name.endswith(".toml"):
-            raise StudyError(f"no file {name}") from None
-        known = sorted(p.stem for p in paths.studies().glob("*.toml"))
-        raise StudyError(f"no study {name!r}: {toml_config.hint(name, known)} (or give a path to a .toml)") from None
+        raise StudyError(f"no file {name}") from None
 
 
 def plan(

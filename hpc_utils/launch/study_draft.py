@@ -16,7 +16,7 @@ from hpc_utils.plural import counted
 from hpc_utils.records import atomic
 
 from . import core_lock
-from .study import StudyError, file
+from .study import StudyError
 
 if TYPE_CHECKING:
     from hpc_utils.train import Workload
@@ -32,7 +32,7 @@ def new(name: str, workload: str) -> Path:
         StudyError: there is such a file already, the name is not valid, or a step of the workload fails.
         ConfigError, WorkloadError: there is no such workload.
     """
-    path = file(name)
+    path = Path(name) if name.endswith(".toml") else paths.studies() / f"{name}.toml"
     if not re.fullmatch(r"[a-z][a-z0-9-]*", path.stem):
         raise StudyError(
             f"{path.stem!r}: a study's name is lower-case letters, digits and -, and begins with a letter"

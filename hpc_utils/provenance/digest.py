@@ -1,6 +1,6 @@
-"""Digests of code: of the measuring code, and of the code that computes a chapter's values from records.
+"""Digests of code: of the code that measures, and of the code that computes a chapter's values from records.
 
-Both hash the parsed source, so that comments, docstrings and layout change nothing, and the names of the files, not their
+The first covers fixed folders and the user's own workload, the second what the chapter imports. Both hash the parsed source, so that comments, docstrings and layout change nothing, and the names of the files, not their
 places on this machine. `RULE` counts the rules of the measuring digest: only digests of one rule can be compared. Rule 1 (the
 runs that record none) covered the whole package, every notebook, the jobs and pyproject.toml, with their comments.
 """
@@ -15,20 +15,20 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from hpc_utils import source_code
 from hpc_utils.source_code import parsed
 
 PACKAGE = Path(__file__).resolve().parents[1]
 RULE = 2
 # The code that decides what a step computes and how long it takes: training, its data, and the options of a run.
-MEASURING = ("train/**/", "mpi/**/", "datasets/**/")
+MEASURING = ("train/**/", "datasets/**/")
 SETTINGS = ("capability.py", "config.py", "device_share.py", "signals.py")
 TRAINING = ("01_baseline", "02_ddp", "02b_ddp_interactive")  # notebooks that train
-# The code between a record and a value or figure: analysis and its basis, plans and costs, plots.
-ANALYSING = ("", "analyze/**/", "records/**/", "launch/", "publish/")
+ANALYSING = ("hpc_utils.analyze", "hpc_utils.records")  # of what a chapter imports, besides companions
 
 
 def measuring_digest(extra_files: Iterable[Path] = (), root: Path | None = None) -> str:
-    """SHA-256 of the code that measures (`MEASURING`, `SETTINGS`) and of the code cells of the notebooks `TRAINING`.
+    """SHA-256 of the code that measures (`MEASURING`, `SETTINGS`), and of the code cells of the notebooks `TRAINING`.
 
     Args:
         extra_files: the user's own workload: modules, or folders whose modules count.
@@ -51,13 +51,17 @@ def measuring_digest(extra_files: Iterable[Path] = (), root: Path | None = None)
 
 
 def analysis_digest(notebook: str, root: Path | None = None) -> str:
-    """SHA-256 of the code that computes a chapter's values: `ANALYSING`, and the chapter's own code cells if it exists.
+    """SHA-256 of the code that computes a chapter's values: its code cells, the reading of records, and of the modules that it
+    imports, directly or not, those of `ANALYSING` and of companions, with the TOML files beside them.
 
     `notebook`: its name, such as `03_scaling`. Raises OSError if a file cannot be read.
     """
     home = (root or PACKAGE.parent).resolve()
-    files = _modules(home / "hpc_utils", ANALYSING, (".py", ".toml"))
-    return _digest(_named(home, [*files, *filter(Path.is_file, [home / f"notebooks/{notebook}.ipynb"])]))
+    chapter, reading = home / f"notebooks/{notebook}.ipynb", home / "hpc_utils/records/load.py"
+    imported = source_code.imported(filter(Path.is_file, (chapter, reading)), home, ANALYSING)
+    modules = [path for path in imported if path.stem != "plots"]  # a companion's
+    tables = filter(Path.is_file, [path.with_suffix(".toml") for path in modules])
+    return _digest(_named(home, [*modules, *tables]))
 
 
 def of_rule(record: Mapping[str, Any]) -> str:
@@ -106,7 +110,7 @@ def _code_then(path: Path, *_: int) -> str:
 def cells(notebook: str) -> str:
     """A notebook's code: prose, outputs and metadata are omitted. A broken notebook is hashed as text."""
     try:
-        code = ["".join(cell["source"]) for cell in json.loads(notebook)["cells"] if cell["cell_type"] == "code"]
+        code = source_code.code_cells(notebook)
     except (ValueError, KeyError, TypeError):
         return notebook
     return json.dumps([parsed("\n".join(source.splitlines())) for source in code])

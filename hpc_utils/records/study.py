@@ -128,8 +128,8 @@ class StudyIndex(Strict):
     @property
     def is_here(self) -> bool:
         """Whether the study file that its command names is here."""
-        words = shlex.split(self.command)
-        return any(path.is_file() for one in words for path in (Path(one), paths.studies() / f"{one}.toml"))
+        shipped = paths.study_files()
+        return any(word in shipped or Path(word).is_file() for word in shlex.split(self.command))
 
     @property
     def ranks(self) -> dict[str, set[int]]:
@@ -173,7 +173,7 @@ def read_study(name: str, results: Path | None = None) -> StudyIndex:
     try:
         return StudyIndex.model_validate_json(path.read_bytes())
     except FileNotFoundError:
-        own = {file.stem for file in paths.studies().glob("*.toml")}
+        own = paths.study_files().keys()
         measured = {file.stem for file in path.parent.glob("*.json")}
         remedy = f"`hpc study run {name}` makes it" if name in own else toml_config.hint(name, measured or own)
         if submitted := sorted(index for index in measured if index.startswith(f"{name}-")):

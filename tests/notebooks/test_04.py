@@ -11,15 +11,13 @@ import pytest
 from hpc_utils import paths
 from hpc_utils.publish import exports, staleness
 
-from .test_03 import executed  # noqa: F401
-
 CHAPTER = "04_profiling"
 LAPTOP = paths.root() / "results/reference/epyc-2core"
 OWN = paths.root() / "results/reference/epyc-avx512-profiles"
 PROFILES = Path(os.environ.get("HPC_DATA_MIRROR") or paths.root().parent / "shared") / "profiles"
 
 
-def test_without_profiles_it_states_what_is_missing(executed, tmp_path):  # noqa: F811
+def test_without_profiles_it_states_what_is_missing(executed, tmp_path):
     text, figures = executed(LAPTOP, CHAPTER, study="laptop", examples=str(tmp_path / "none"))
     assert "0 of 5 examples" in text and "0 configurations" in text
     assert "0 kernels were counted" in text and "Not measured" in text and not figures
@@ -27,7 +25,7 @@ def test_without_profiles_it_states_what_is_missing(executed, tmp_path):  # noqa
     assert "laptop-profiling-thresholds" in tables and "laptop-profiling-profiles" not in tables
 
 
-def test_real_profiles_and_our_own_runs_come_to_their_verdicts(executed, tmp_path):  # noqa: F811
+def test_real_profiles_and_our_own_runs_come_to_their_verdicts(executed, tmp_path):
     """The chapter as committed; without the real profiles, the part on our own runs."""
     _, figures = executed(OWN, CHAPTER, examples=str(PROFILES))
     found, kept = exports.read(tmp_path / "results"), exports.read(OWN)

@@ -11,7 +11,7 @@ import pytest
 from hpc_utils import paths
 from hpc_utils.publish import cells, exports
 
-from .test_03 import MADE, executed  # noqa: F401
+from .chapters import MADE
 
 CHAPTER = "05_optimization"
 LAPTOP = paths.root() / "results/reference/epyc-2core"
@@ -41,14 +41,14 @@ def as_ladder(tmp_path: Path) -> Path:
     return results
 
 
-def test_without_an_ablation_the_missing_parts_are_listed(executed):  # noqa: F811
+def test_without_an_ablation_the_missing_parts_are_listed(executed):
     text, figures = executed(LAPTOP, CHAPTER, study="laptop", gpu_set="no-such-gpu")
     for missing in ("hpc study run optimization-cpu", "hpc study run sensitivity-cpu", "make bench", "cifar10-gpu"):
         assert missing in text
     assert not figures
 
 
-def test_an_ablation_and_a_factorial_are_described(executed, as_ladder, tmp_path):  # noqa: F811
+def test_an_ablation_and_a_factorial_are_described(executed, as_ladder, tmp_path):
     text, figures = executed(as_ladder, CHAPTER, gpu_set="no-such-gpu")
     kinds = {
         "before-after",

@@ -7,7 +7,7 @@ import pytest
 from hpc_utils import paths, provenance
 from hpc_utils.publish import exports, workplan
 
-from .test_03 import said
+from .chapters import said
 
 CHAPTER = "07_proposal"
 COUNTED = paths.root() / "results/reference/epyc-avx512"

@@ -7,12 +7,10 @@ from pathlib import Path
 from hpc_utils import paths
 from hpc_utils.publish import exports
 
-from .test_03 import executed  # noqa: F401
-
 REHEARSED = paths.root() / "results/reference/workshop"
 
 
-def test_both_tables_are_filled_by_both_definitions(executed, tmp_path: Path) -> None:  # noqa: F811
+def test_both_tables_are_filled_by_both_definitions(executed, tmp_path: Path) -> None:
     text, figures = executed(REHEARSED, "08_workshop")
     assert figures == {"workshop-throughput", "workshop-same-devices", "workshop-confounds"}
     assert "LR: 0.001000 | Loss (train, val):" in text and "[gpu_memory_log - GPU 0] Peak =" in text

@@ -8,10 +8,8 @@ from hpc_utils.doctor.reproductions import REPRODUCTIONS
 from hpc_utils.launch import symptoms
 from hpc_utils.publish import exports
 
-from .test_03 import executed  # noqa: F401
 
-
-def test_every_symptom_is_checked(executed, tmp_path: Path) -> None:  # noqa: F811
+def test_every_symptom_is_checked(executed, tmp_path: Path) -> None:
     (tmp_path / "nothing").mkdir()
     text, _ = executed(tmp_path / "nothing", "11_troubleshooting")
     checked = exports.read(tmp_path / "results").frame("troubleshooting-symptoms").set_index("symptom").checked

@@ -9,12 +9,12 @@ import pytest
 from hpc_utils import records
 from hpc_utils.publish import exports
 
-from .test_03 import HANG, executed  # noqa: F401
+from .chapters import HANG
 
 
 @pytest.mark.soak  # tests/test_readme.py runs the same loop, and one run of the same workload
 @pytest.mark.timeout(HANG + 60)
-def test_a_workload_and_a_bare_loop_come_to_one_figure(executed, tmp_path: Path) -> None:  # noqa: F811
+def test_a_workload_and_a_bare_loop_come_to_one_figure(executed, tmp_path: Path) -> None:
     results = tmp_path / "results"
     (tmp_path / "begun").mkdir()
     _, figures = executed(tmp_path / "begun", "12_your_model", repeats=1)

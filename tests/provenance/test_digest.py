@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import hpc_utils
+from hpc_utils import source_code
 from hpc_utils.provenance import analysis_digest, digest, measuring_digest
 from hpc_utils.source_code import parsed
 
@@ -118,31 +119,78 @@ def test_every_setting_that_training_imports_is_covered() -> None:
             assert named & modules <= covered | left_out, path.name
 
 
-def test_the_analysis_digest_covers_the_chapter_s_cells_and_the_analysis(tree: Path) -> None:
-    for room in ("analyze", "records"):
-        (tree / "hpc_utils" / room).mkdir()
-        (tree / "hpc_utils" / room / "stats.py").write_text("def median(): ...\n")
-    own, other = (analysis_digest(notebook, tree) for notebook in ("01_baseline", "02_ddp"))
-    assert own != other, "a chapter that does not exist has no cells"
-    for name in ("hpc_utils/train/loop.py", "hpc_utils/analyze/stats.py.orig", "hpc_utils/publish/page/parts.py"):
-        (tree / name).parent.mkdir(exist_ok=True)
-        (tree / name).write_text("changed")
-    (tree / "notebooks/01_baseline.ipynb").write_text(json.dumps(NOTEBOOK).replace("One device.", "A device."))
+CHAPTER = {"cells": [{"cell_type": "code", "source": "from hpc_utils.analyze import curves\ncurves.draw()"}]}
+CHAPTER_CODE = {
+    "notebooks/03_scaling.ipynb": json.dumps(CHAPTER),
+    "hpc_utils/records/load.py": "from . import schema\n",
+    "hpc_utils/records/schema.py": "",
+    "hpc_utils/analyze/__init__.py": "",
+    "hpc_utils/analyze/curves.py": "from hpc_utils.plural import counted\nfrom .stats import median\n",
+    "hpc_utils/analyze/stats.py": "def median(): ...\n",
+    "hpc_utils/analyze/stats.toml": "level = 0.95\n",
+}
+BESIDE = {
+    "hpc_utils/analyze/other.py": "",
+    "hpc_utils/launch/cluster.py": "",
+    "hpc_utils/plural.py": "def counted(): ...\n",
+    "hpc_utils/publish/plots/curves.py": "",
+    "companions/course/grades.py": "",
+}
+
+
+def test_the_analysis_digest_covers_what_the_chapter_imports_of_analysis_and_records(tree: Path) -> None:
+    for name, text in (CHAPTER_CODE | BESIDE).items():
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        (tree / name).write_text(text)
+    before = analysis_digest("03_scaling", tree)
+    assert before != analysis_digest("04_none", tree), "a chapter that does not exist has no cells"
     (tree / "hpc_utils/analyze/stats.py").write_text('"""Statistics."""\ndef median(): ...  # of some\n')
-    assert analysis_digest("01_baseline", tree) == own
-    (tree / "notebooks/01_baseline.ipynb").write_text(json.dumps(NOTEBOOK).replace("train()", "train(2)"))
-    assert analysis_digest("01_baseline", tree) != own and analysis_digest("02_ddp", tree) == other
-    for name in (
-        "collective.py",
-        "analyze/nsys/read.py",
-        "analyze/peaks.toml",
-        "launch/prices.py",
-        "publish/tables.py",
-    ):
-        before = analysis_digest("02_ddp", tree)
-        (tree / "hpc_utils" / name).parent.mkdir(exist_ok=True)
-        (tree / "hpc_utils" / name).write_text("mean = 1\n")
-        assert analysis_digest("02_ddp", tree) != before, name
+    for name in BESIDE:
+        (tree / name).write_text("mean = 1\n")
+    assert analysis_digest("03_scaling", tree) == before
+    for name, text in CHAPTER_CODE.items():
+        changed = text.replace("draw()", "draw(2)") if name.endswith("ipynb") else f"{text}mean = 1\n"
+        (tree / name).write_text(changed)
+        assert before != (before := analysis_digest("03_scaling", tree)), name
+
+
+def test_a_companion_s_chapter_rests_on_its_analysis_and_not_on_its_plots(tree: Path) -> None:
+    cells = [
+        {"cell_type": "code", "source": f"%%time\nfrom companions.trees import {name}"}
+        for name in ("analysis", "plots")
+    ]
+    (tree / "notebooks/10_trees.ipynb").write_text(json.dumps({"cells": cells}))
+    (tree / "companions/trees").mkdir(parents=True)
+    for name in ("analysis", "plots"):
+        (tree / f"companions/trees/{name}.py").write_text("")
+    before = analysis_digest("10_trees", tree)
+    (tree / "companions/trees/plots.py").write_text("colour = 'red'\n")
+    assert analysis_digest("10_trees", tree) == before
+    (tree / "companions/trees/analysis.py").write_text("mean = 1\n")
+    assert analysis_digest("10_trees", tree) != before
+
+
+def test_a_workload_s_code_is_its_module_and_what_it_imports_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    modules = {
+        "mine/__init__.py": "",
+        "mine/net.py": "from .layers import block\n",
+        "mine/layers.py": "import torch, helper\n",
+    }
+    for name, text in (modules | {"helper.py": "", "unused.py": ""}).items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    found = source_code.files("mine.net:build")
+    assert found[0] == tmp_path / "mine/net.py", "the module itself is first"
+    assert {path.relative_to(tmp_path).as_posix() for path in found} == modules.keys() | {"helper.py"}
+    before = source_code.digest("mine.net:build")
+    (tmp_path / "unused.py").write_text("x = 1\n")
+    assert source_code.digest("mine.net:build") == before
+    (tmp_path / "helper.py").write_text("x = 1\n")
+    assert source_code.digest("mine.net:build") != before
+    assert source_code.files("gone:build") == source_code.files("cnn") == [] and source_code.digest("cnn") == ""
 
 
 def test_the_users_own_workload_counts_wherever_it_lies(tree: Path, tmp_path: Path) -> None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from hpc_utils.analyze import trees
+from companions.trees import analysis as trees
 from hpc_utils.launch.cluster import NodeType
 from hpc_utils.records import schema
-
-from .runs import repeated
+from tests.analyze.runs import repeated
 
 NODE = NodeType(partition="p", cores=8, precisions=["fp32"], price=8.0, unit="EUR")
 
@@ -19,7 +18,7 @@ def measured(*kinds: tuple[str, int, float, str]) -> tuple[pd.DataFrame, pd.Data
     rows = []
     for library, threads, seconds, device in kinds:
         ids = {
-            "workload": f"hpc_utils.train.trees:{library}",
+            "workload": f"companions.trees.boosting:{library}",
             "threads_per_rank": threads,
             "device": device,
             "settings": "s",
@@ -29,7 +28,7 @@ def measured(*kinds: tuple[str, int, float, str]) -> tuple[pd.DataFrame, pd.Data
     blank = dict.fromkeys(schema.names(schema.EPOCHS)) | {"epoch": 1, "eval_seconds": 0.0}
     names = ["run_id", "samples", "seconds"]
     epochs = pd.DataFrame([blank | row for row in runs[names].to_dict("records")])
-    library = runs.workload.str.removeprefix(trees.WORKLOADS)
+    library = runs.workload.str.rpartition(":")[2]
     values = {
         "busy": runs.threads_per_rank * 0.9,
         "outside": 0.0,

@@ -17,8 +17,8 @@ from hypothesis import settings
 from hpc_utils import rehearsal
 from hpc_utils.launch import warm
 from hpc_utils.rehearsal import host
-
-from . import parallel
+from tests import parallel
+from tests.notebooks.chapters import executed  # noqa: F401
 
 # Whatever tells a process that it is one of several, or part of a launched run or job.
 LAUNCHED = (

@@ -9,17 +9,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from companions.trees.boosting import XGBoost, area
 from hpc_utils.config import RunConfig
 from hpc_utils.train import Recorder, WorkloadError, train
 from hpc_utils.train.ranks import setup
-from hpc_utils.train.trees import XGBoost, area
 
 LIBRARIES = ["XGBoost", "LightGBM"]
 BRIEF = {"parallel": "none", "device": "cpu", "threads_per_rank": 1, "steps_per_epoch": 4, "epochs": 2}
 
 
 def trees(library: str, **parameters: object) -> RunConfig:
-    return RunConfig(workload=f"hpc_utils.train.trees:{library}", **BRIEF | parameters)
+    return RunConfig(workload=f"companions.trees.boosting:{library}", **BRIEF | parameters)
 
 
 @pytest.mark.parametrize("library", LIBRARIES)

@@ -6,16 +6,15 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from hpc_utils.plural import counted
-
-from . import drawing, style
-from .chart import charted
+from hpc_utils.publish.plots import drawing, style
+from hpc_utils.publish.plots.chart import charted
 
 LIBRARIES = ("XGBoost", "LightGBM")
 
 
 @charted("scaling", "Rows a second and efficiency by threads.")
 def scaling(table: pd.DataFrame) -> Figure:
-    """`table`: `analyze.trees.by_threads`, of runs on CPUs."""
+    """`table`: `analysis.by_threads`, of runs on CPUs."""
     figure, ((speed, efficiency),) = drawing.panels(2, height=2.6)
     for library, rows in table.groupby("library", sort=False):
         look = style.series(LIBRARIES.index(library)) | {"label": library}
@@ -31,7 +30,7 @@ def scaling(table: pd.DataFrame) -> Figure:
 
 @charted("at-work", "Cores at work, by the monitor: the first repeat of each number of threads.", intervals=False)
 def at_work(table: pd.DataFrame) -> Figure:
-    """A panel for each library. `table`: `analyze.trees.at_work`."""
+    """A panel for each library. `table`: `analysis.at_work`."""
     libraries, counts = list(dict.fromkeys(table.library)), sorted(set(table.threads))
     figure, (panels,) = drawing.panels(len(libraries), height=2.4, sharey=True)
     for axes, library in zip(panels, libraries, strict=True):
@@ -49,7 +48,7 @@ def at_work(table: pd.DataFrame) -> Figure:
     intervals=False,
 )
 def learning(table: pd.DataFrame) -> Figure:
-    """A line for each run. `table`: `analyze.trees.learning`."""
+    """A line for each run. `table`: `analysis.learning`."""
     columns = {"test_auc": "area under the ROC curve", "test_accuracy": "accuracy"}
     figure, (panels,) = drawing.panels(2, height=2.4)
     for axes, (column, name) in zip(panels, columns.items(), strict=True):

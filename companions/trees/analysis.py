@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pandas as pd
 
+from hpc_utils.analyze import cost, points, stats
+from hpc_utils.records import packed
+from hpc_utils.records.folder import MONITOR
 from hpc_utils.records.load import load_run
-
-from . import cost, points, stats, workshop
 
 MEASURES = ["throughput", "step_seconds", "peak_bytes", "busy", "outside", "test_auc", "test_accuracy", "test_loss"]
 PLACE = ["library", "device", "device_name", "hardware_id", "threads", "global_batch"]
@@ -23,7 +24,7 @@ UNITS = {
     "at_work": "ratio",
 }
 UNITS |= {"test_accuracy": "share", "seconds": "s", "may_take": "s", "price_ratio": "ratio"}
-WORKLOADS = "hpc_utils.train.trees:"
+WORKLOADS = r".*\btrees(\.boosting)?:(?=XGBoost$|LightGBM$)"  # the module of the workloads
 RATIOS = (1, 2, 4, 8, 16)  # price of a GPU node's hour over a CPU node's
 
 
@@ -33,13 +34,13 @@ def measure(results: Path, runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataF
     Added: library; threads; cores (the logical CPUs that the run was pinned to); busy (cores at work, the mean over T); outside (of its
     cores' time, the share that was not its own); test_auc (NaN: not two classes), test_accuracy and test_loss, the last.
     """
-    own = runs[runs.workload.str.startswith(WORKLOADS)]
+    own = runs[runs.workload.str.match(WORKLOADS)]
     own = points.unprofiled(own[~points.barred(own)])
     last = epochs.sort_values("epoch").groupby("run_id").last().reindex(columns=MEASURES[-3:])
     cpu, threads = pd.to_numeric(own.cpu_seconds), pd.to_numeric(own.threads_per_rank)
     pinned = [load_run(results / "runs" / run)["ranks"].cores.iloc[0] for run in own.run_id]
     return own.drop(columns="test_accuracy").join(last, on="run_id").assign(
-        library=own.workload.str.removeprefix(WORKLOADS), threads=threads, cores=pinned,
+        library=own.workload.str.replace(WORKLOADS, "", regex=True), threads=threads, cores=pinned,
         busy=cpu / own.seconds, outside=points.outside_load(own, threads),
     )  # fmt: skip
 
@@ -67,12 +68,12 @@ def at_work(results: Path, measured: pd.DataFrame) -> pd.DataFrame:
     first = measured[measured.device == "cpu"].sort_values("repeat").drop_duplicates([*PLACE])
     parts = []
     for run in first.sort_values("threads").itertuples():
-        _, log = workshop.logs(results, run.run_id)
-        if len(log):
+        for log in (packed.unpacked(results / "runs" / run.run_id) / MONITOR).glob("*.csv"):
+            samples = pd.read_csv(log).query("device == 'rank0'").reset_index(drop=True)
             values = {
-                "elapsed": log["Elapsed time"],
-                "at_work": log["CPU (%)"] / 100,
-                "memory_bytes": log["Real (MB)"] * 2**20,
+                "elapsed": samples.time - samples.time.min(),
+                "at_work": samples.utilization_percent / 100,
+                "memory_bytes": samples.rss_bytes,
             }
             parts.append(
                 pd.DataFrame({"library": run.library, "threads": run.threads, "run_id": run.run_id} | values)

@@ -1,7 +1,7 @@
 """Gradient-boosted trees of XGBoost and LightGBM as workloads: one process, whose threads are all cores of its device.
 
-    hpc run notebooks/01_baseline.ipynb -p workload=hpc_utils.train.trees:XGBoost -p global_batch=500000 -p threads_per_rank=8
-    ... -p workload=hpc_utils.train.trees:LightGBM -p workload_args.data=/data/mine.parquet -p workload_args.target=label
+    hpc run notebooks/01_baseline.ipynb -p workload=companions.trees.boosting:XGBoost -p global_batch=500000 -p threads_per_rank=8
+    ... -p workload=companions.trees.boosting:LightGBM -p workload_args.data=/data/mine.parquet -p workload_args.target=label
 
 A step is a boosting round: one tree (one for each class, if they are more than two) over all `global_batch` training rows. An
 epoch is `steps_per_epoch` rounds, by default one, and an evaluation on the rows that are held out. `lr` is the shrinkage
@@ -21,10 +21,9 @@ from typing import Any
 import numpy as np
 
 from hpc_utils.config import RunConfig
-
-from .ranks import Ranks
-from .recorder import Recorder
-from .workload import Loop, WorkloadError
+from hpc_utils.train import Recorder, WorkloadError
+from hpc_utils.train.ranks import Ranks
+from hpc_utils.train.workload import Loop
 
 BINS, MIN_HESSIAN, L2 = 255, 1.0, 1.0  # of both libraries
 HELD_OUT = 0.25  # held out rows of generated data, over the training rows

@@ -7,10 +7,8 @@ from pathlib import Path
 from hpc_utils import paths
 from hpc_utils.publish import exports
 
-from .test_03 import executed  # noqa: F401
 
-
-def test_the_committed_study_proves_that_all_cores_work(executed, tmp_path: Path) -> None:  # noqa: F811
+def test_the_committed_study_proves_that_all_cores_work(executed, tmp_path: Path) -> None:
     text, figures = executed(paths.root() / "results/reference/trees", "10_tree_models")
     assert figures == {"trees-scaling", "trees-at-work", "trees-learning"}
     assert "`hpc submit trees-gpu --cluster SITE" in text, "no GPU was measured"

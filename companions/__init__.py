@@ -1,0 +1,1 @@
+"""Companion studies beside the core: one folder each, which can be deleted. The core imports none of them."""

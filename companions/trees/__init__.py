@@ -1,0 +1,1 @@
+"""Gradient-boosted trees on all cores of a node: chapter 10."""
