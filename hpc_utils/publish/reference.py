@@ -23,15 +23,7 @@ RECORDS = (
     "monitor/*.csv", "sacct.csv", "profile/*.csv", "profile/*.trace.json.gz",
 )  # fmt: skip
 BENCH = "bench"  # where `make bench` leaves its tables
-TOGETHER = (
-    "03_scaling",
-    "04_profiling",
-    "05_optimization",
-    "08_workshop",
-    "09_mpi_framework",
-    "10_tree_models",
-    "11_troubleshooting",
-)  # chapters that read whatever runs there are
+OF_ONE_STUDY = ("00_start_here", "06_paper_figures")  # other chapters read whatever runs there are
 SMALL = 2**20  # bytes
 
 
@@ -44,7 +36,7 @@ class CannotKeep(ValueError):
 def keep(studies: Sequence[str], name: str) -> Path:
     """Copy the complete runs of `studies` to `results/reference/<name>/`, with the probes and benches of the same hardware.
 
-    A single study also brings its executed chapters with their exports. The chapters `TOGETHER` of any of the studies are executed
+    A single study also brings its executed chapters with their exports. The chapters `together` of the studies are executed
     anew on the whole set. The set contains no path of this machine, and its runs are packed (`records.packed`). Returns the folder.
 
     Raises:
@@ -119,8 +111,8 @@ def _keep_chapters(study: str, target: Path, anew: Iterable[str]) -> None:
 
 def together(studies: Iterable[str], results: Path | None = None) -> list[str]:
     """The chapters of these studies that read all runs of a set."""
-    named = {chapter.notebook for study in studies for chapter in records.read_study(study, results).chapters}
-    return [chapter for chapter in TOGETHER if chapter in named]
+    chapters = (chapter for study in studies for chapter in records.read_study(study, results).chapters)
+    return sorted({chapter.notebook for chapter in chapters if chapter.run is None} - {*OF_ONE_STUDY})
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -6,15 +6,15 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from . import drawing, style
-from .chart import charted
+from hpc_utils.publish.plots import drawing, style
+from hpc_utils.publish.plots.chart import charted
 
 STUDIES = {"protocol": style.series(0), "adjusted": style.series(1)}
 
 
 @charted("throughput", "Throughput and its efficiency: devices of one node, and nodes with two devices each.")
 def throughput(table: pd.DataFrame) -> Figure:
-    """Images per second and efficiency against devices. `table`: `workshop.efficiency`."""
+    """Images per second and efficiency against devices. `table`: `analysis.efficiency`."""
     figure, ((speed, efficiency),) = drawing.panels(2, height=2.6)
     groups = {
         "devices of one node": table[table.nodes == 1],
@@ -35,7 +35,7 @@ def throughput(table: pd.DataFrame) -> Figure:
 
 @charted("same-devices", "As many devices on one node and on several: throughput.")
 def same_devices(table: pd.DataFrame) -> Figure:
-    """A bar for each configuration, its throughput over that of one node beside. `table`: `workshop.same_devices`."""
+    """A bar for each configuration, its throughput over that of one node beside. `table`: `analysis.same_devices`."""
     figure, ((axes,),) = drawing.panels(1, height=0.5 + 0.3 * len(table))
     places = range(len(table))
     colours = [style.BLUE if nodes == 1 else style.ORANGE for nodes in table.nodes]
@@ -50,7 +50,7 @@ def same_devices(table: pd.DataFrame) -> Figure:
 
 @charted("confounds", "The protocol and the adjusted study: efficiency of the throughput, and the training loss.")
 def confounds(table: pd.DataFrame) -> Figure:
-    """Efficiency and loss of every configuration, by series. `table`: `workshop.confounds`."""
+    """Efficiency and loss of every configuration, by series. `table`: `analysis.confounds`."""
     figure, ((efficiency, loss),) = drawing.panels(2, height=2.6)
     names = list(dict.fromkeys(table.sort_values(["world_size", "nodes"]).config))
     for number, (study, look) in enumerate(STUDIES.items()):

@@ -7,12 +7,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from companions.workshop import analysis as workshop
+from companions.workshop import tables
 from hpc_utils import paths, records
-from hpc_utils.analyze import workshop
-from hpc_utils.publish import tables
 from hpc_utils.records.study import StudyIndex
-
-from .runs import run
+from tests.analyze.runs import run
 
 MIB = 2**20
 # (time, MiB): set-up until 100, an epoch until 120, evaluation, an epoch from 130 to 150, the end.
@@ -77,7 +76,7 @@ def test_the_tables_scale_as_each_definition_says(measured: pd.DataFrame) -> Non
     speed = found.throughput[1] / found.throughput[0]
     assert row.throughput_scaling == pytest.approx(speed) and row.loss == 2.5
     assert pd.isna(row.node_scaling), "one node of two devices was not measured"
-    shown = tables.resnet_workshop(second, epoch=2, nodes=True, formula=False)
+    shown = tables.filled(second, epoch=2, nodes=True, formula=False)
     assert list(shown)[:4] == ["Config", "Train Loss (Epoch 2)", "Train Acc (Epoch 2) (%)", "Throughput (img/s)"]
     assert "not measured" in shown.Config[0] and (shown.iloc[0, 1:] == "–").all()
     mine = workshop.efficiency(found, "protocol")

@@ -15,12 +15,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from hpc_utils.analyze import points, stats
 from hpc_utils.plural import counted
 from hpc_utils.records import packed
 from hpc_utils.records.folder import MONITOR, SACCT
 from hpc_utils.records.study import StudyIndex
-
-from . import points, stats
 
 WORKSHOP, OURS = "workshop", "ours"
 LEVELS = ("peak", "mean", "mode")
