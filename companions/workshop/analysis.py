@@ -18,7 +18,7 @@ import pandas as pd
 from hpc_utils.analyze import points, stats
 from hpc_utils.plural import counted
 from hpc_utils.records import packed
-from hpc_utils.records.folder import MONITOR, SACCT
+from hpc_utils.records.folder import MONITOR
 from hpc_utils.records.study import StudyIndex
 
 WORKSHOP, OURS = "workshop", "ours"
@@ -124,14 +124,6 @@ def logs(results: Path, run: str) -> tuple[pd.DataFrame, pd.DataFrame]:
             "Real (MB)": tree.rss_bytes / 2**20, "Virtual (MB)": tree.virtual_bytes / 2**20,
         }))  # fmt: skip
     return tuple(pd.concat(own, ignore_index=True) if own else pd.DataFrame() for own in (gpus, trees))
-
-
-def accounting(results: Path, runs: Iterable[str]) -> pd.DataFrame:
-    """`sacct` of the jobs that made these runs: run_id and its columns, a row for each job and step."""
-    folders = {run: results / "runs" / run for run in runs}
-    kept = {run: folder / SACCT for run, folder in folders.items() if SACCT in packed.names(folder)}
-    tables = {run: pd.read_csv(io.BytesIO(packed.content(file))) for run, file in kept.items()}
-    return pd.concat(tables, names=["run_id"]).reset_index("run_id") if tables else pd.DataFrame()
 
 
 def configurations(measured: pd.DataFrame, series: str) -> pd.DataFrame:
