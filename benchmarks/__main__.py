@@ -7,17 +7,21 @@ import sys
 
 import click
 
-from hpc_utils import provenance
+from hpc_utils import paths, provenance
 
 from . import measure
 
 SHORT = ("startup", "traces", "records", "nsys", "overhead", "start")  # the quickest first
-NAMES = (*SHORT, "loaders", "optimizations", "jpeg", "mpi", "mpi_step")
-PEERS = ("shallowspeed",)  # need what is not in the project
+NAMES = (*SHORT, "loaders", "optimizations", "jpeg")
+OF_COMPANIONS = {
+    path.stem: ".".join(path.relative_to(paths.root()).with_suffix("").parts)
+    for path in sorted(paths.root().glob("companions/*/benchmarks/*.py"))
+    if path.stem != "__init__"
+}
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("names", nargs=-1, type=click.Choice((*NAMES, *PEERS)))
+@click.argument("names", nargs=-1, type=click.Choice((*NAMES, *OF_COMPANIONS)))
 @click.option(
     "--full", is_flag=True, help="All, larger work, ResNet-18 too, five rounds: half an hour instead of five minutes."
 )
@@ -37,7 +41,7 @@ def main(
     threads: int | None,
     compile: bool | None,
 ) -> None:
-    """Measure NAMES side by side; by default all but `loaders`, `optimizations`, `jpeg`, `mpi` and `mpi_step`, the quickest first."""
+    """Measure NAMES side by side; by default the quick ones, the quickest first; those of companions only by name."""
     options = measure.Options(
         repeats=repeats or (1 if quick else 5 if full else 3),
         full=full,
@@ -51,7 +55,7 @@ def main(
         click.echo(f"the machine is busy (load {measure.busy():.1f}): expect noise, especially with several threads")
     failed = False
     for name in names or (NAMES if full or quick else SHORT):
-        about = importlib.import_module(f"benchmarks.{name}")
+        about = importlib.import_module(OF_COMPANIONS.get(name, f"benchmarks.{name}"))
         load = measure.busy()
         click.secho(f"\n{name}: {about.__doc__.splitlines()[0]}", bold=True)
         rows: list[measure.Row] = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 import os
 import shutil
@@ -54,20 +53,4 @@ def of_compiler(compile: object) -> str:
         return f"compile={compile!r} needs a C++ compiler, but {compiler} is not on PATH: load a compiler module"
     if not Path(sysconfig.get_path("include"), "Python.h").is_file():
         return f"compile={compile!r} needs Python's headers, but {sysconfig.get_path('include')} has no Python.h"
-    return ""
-
-
-def horovod(clone: Path) -> Path | None:
-    """The folder of packages into which `make horovod` built Horovod in the clone; None without it."""
-    return next(
-        (found.parents[1] for found in clone.glob(".venv-horovod/lib/python3*/site-packages/horovod/torch")), None
-    )
-
-
-def of_parallel(parallel: object, clone: Path) -> str:
-    """Why this clone cannot train with this strategy; empty if it can."""
-    if parallel == "horovod" and not horovod(clone):
-        return "parallel='horovod' needs Horovod: run `make horovod` once"
-    if parallel == "mpi" and not importlib.util.find_spec("mpi4py"):
-        return "parallel='mpi' needs mpi4py and an MPI library: pip install '.[mpi]'"
     return ""

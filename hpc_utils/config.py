@@ -104,10 +104,10 @@ class RunConfig(BaseModel):
     label_smoothing: float = option(0.0, "cross-entropy's label smoothing", ge=0, lt=1)
 
     # How it is computed
-    parallel: Literal["none", "ddp", "zero1", "fsdp", "horovod", "mpi"] = option(
+    parallel: Literal["none", "ddp", "zero1", "fsdp", "own"] = option(
         "ddp", "`none`: one process and no process group, the true baseline; `ddp`: a copy of the model on every rank; "
-        "`zero1`: DDP with the optimizer's state sharded; `fsdp`: weights and gradients sharded too (FSDP2); `horovod`: "
-        "Horovod instead of DDP (`make horovod`); `mpi`: the framework of `hpc_utils.mpi`, over mpiexec or srun"
+        "`zero1`: DDP with the optimizer's state sharded; `fsdp`: weights and gradients sharded too (FSDP2); `own`: as a loop of "
+        "your own does it"
     )  # fmt: skip
     device: Literal["auto", "cuda", "cpu"] = option("auto", "`cuda` includes ROCm")
     precision: Literal["fp32", "tf32", "bf16", "fp16", "amp"] = option(
@@ -129,8 +129,7 @@ class RunConfig(BaseModel):
         1, "micro-batches that a step's batch is cut into, their gradients added up and reduced once"
     )
     fused_optimizer: bool = option(False, "one kernel for all parameters' update instead of one for each operation")
-    bucket_mb: float = option(25.0, "gradient bucket of DDP and of parallel=mpi", unit="MiB", gt=0)
-    overlap: bool = option(True, "parallel=mpi: a thread sums gradients while the backward pass goes on")
+    bucket_mb: float = option(25.0, "gradient bucket of DDP", unit="MiB", gt=0)
     gradient_as_bucket_view: bool = option(True, "DDP: gradients live in the buckets, which saves a copy of each")
     static_graph: bool = option(False, "DDP: every step uses the same parameters in the same order")
     comm_hook: Literal["none", "fp16", "bf16", "powersgd"] = option(
@@ -285,10 +284,7 @@ def _contradictions(c: RunConfig) -> Iterator[str]:
         only_ddp("static_graph"),
         only_ddp("gradient_as_bucket_view"),
         (fsdp and "bucket_mb" in changed, "bucket_mb parallel", "buckets are DDP's; FSDP reduces block by block"),
-        (c.parallel == "horovod" and c.accumulate > 1, "parallel accumulate",
-         "Horovod reduces the gradients of every backward pass"),
-        (c.parallel == "horovod" and c.precision in ("fp16", "amp"), "parallel precision",
-         "Horovod reduces gradients that fp16's loss scaling has not checked: use bf16 or fp32"),
+        (c.parallel == "own" and ours, "parallel workload", "only a loop of your own distributes its ranks itself"),
         (c.static_graph and c.accumulate > 1, "static_graph accumulate",
          "micro-batches that are not reduced make another graph"),
         (c.comm_hook == "powersgd" and not c.warmup_steps, "comm_hook warmup_steps",
@@ -327,14 +323,6 @@ def _contradictions(c: RunConfig) -> Iterator[str]:
          "the host cuts each image's random box; use loader=host or workers"),
         (c.step_graph and c.comm_hook == "powersgd", "step_graph comm_hook",
          "PowerSGD counts steps on the host, which a graph does not repeat"),
-        (c.parallel == "mpi" and c.workload != "mnist_cnn", "parallel workload",
-         "the framework has one network, which torch has as workload=mnist_cnn"),
-        *((c.parallel == "mpi" and name in changed, f"{name} parallel", "the framework of hpc_utils.mpi has no such option")
-          for name in ("precision", "compile", "optimizer", "accumulate", "label_smoothing", "fused_optimizer", "image_size", "flip",
-                       "evaluate_mirrored")),
-        (c.parallel == "mpi" and c.weight_decay and c.weight_decay_on != "all", "weight_decay weight_decay_on parallel",
-         "its optimizer decays all parameters alike: use weight_decay_on=all"),
-        ("overlap" in changed and c.parallel != "mpi", "overlap parallel", "this is an option of parallel=mpi"),
         (share is None and "share_period" in changed, "share_period", "only a device of cores_per_rank has a period"),
         (share and c.device == "cuda", "cores_per_rank device", "only a CPU's devices are shares of cores"),
         (share and (c.threads_per_rank or 1) > 1, "cores_per_rank threads_per_rank",

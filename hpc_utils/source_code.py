@@ -87,6 +87,11 @@ def _trees(path: Path) -> Iterator[ast.Module]:
             yield ast.parse(source.partition("\n")[2] if source.startswith("%%") else source)
 
 
+def syntax(path: Path) -> ast.Module:
+    """The syntax of a module; empty if it is no Python."""
+    return next(_trees(path), ast.Module([], []))
+
+
 def code_cells(notebook: str) -> list[str]:
     """The code of a notebook's cells, in order.
 

@@ -39,7 +39,7 @@ launcher=(
     --rdzv-backend=static --rdzv-endpoint="$head:$port" --rdzv-id="$SLURM_JOB_ID"
 )
 
-if [ "${LAUNCHER:-torchrun}" = mpi ]; then # MPI's ranks are Slurm's tasks; each pins itself to its cores
+if [ "${LAUNCHER:-torchrun}" = srun ]; then # ranks are Slurm's tasks, such as MPI's; each pins itself to its cores
     launcher=(
         srun --nodes="$nodes" --ntasks=$((nodes * ranks)) --ntasks-per-node="$ranks"
         --cpus-per-task=$((${SLURM_CPUS_PER_TASK:-${SLURM_CPUS_ON_NODE:-1}} / ranks)) --cpu-bind=none

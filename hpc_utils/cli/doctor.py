@@ -66,7 +66,9 @@ def where_options(nproc: int, nodes: int, ranks_per_node: int = 0) -> Callable:
     return add
 
 
-def _measure(arguments, found: Cluster | None, nproc, node_type, nodes, ranks_per_node) -> dict[str, Any]:
+def _measure(
+    arguments, found: Cluster | None, nproc, node_type, nodes, ranks_per_node, launcher: str = ""
+) -> dict[str, Any]:
     """Run the ranks of a bench (or, without `arguments`, of the doctor), which print what they measure; the record of rank 0."""
     from hpc_utils.launch import diagnostics
 
@@ -74,9 +76,11 @@ def _measure(arguments, found: Cluster | None, nproc, node_type, nodes, ranks_pe
     measuring = bench_links(found, f"hpc bench {arguments[0]}") if arguments and found else None
     arguments = arguments or diagnostics.doctor_arguments(found)
     if not found:
-        return diagnostics.on_this_machine(what, nproc, arguments)
+        return diagnostics.on_this_machine(what, nproc, arguments, launcher)
     size = nodes, ranks_per_node
-    output, record = diagnostics.on_cluster(what, found, node_type, size, arguments, progress, measuring=measuring)
+    output, record = diagnostics.on_cluster(
+        what, found, node_type, size, arguments, progress, measuring=measuring, launcher=launcher
+    )
     click.echo(output)
     return record
 
@@ -164,8 +168,7 @@ def bench():
 @where_options(nproc=2, nodes=2)
 @repeats_option
 @click.option("--largest", default=256, type=POSITIVE, metavar="MiB", help="Message size.")
-@click.option("--mpi", is_flag=True, help="Measure MPI_Allreduce instead; kept under results/probes/mpi.")
-def bench_allreduce(cluster_name, repeats, largest, mpi, **where):
+def bench_allreduce(cluster_name, repeats, largest, launcher="", **where):
     """Measure all-reduce over message sizes.
 
     Latency and bandwidth are fitted. Between all ranks, and if nodes have several, also within each node and between
@@ -174,8 +177,8 @@ def bench_allreduce(cluster_name, repeats, largest, mpi, **where):
     """
     from hpc_utils.analyze.model import links
 
-    arguments = ["mpi" if mpi else "allreduce", f"--repeats={repeats}", f"--largest={largest}"]
-    record = _measure(arguments, _cluster(cluster_name), **where)
+    arguments = ["allreduce", f"--repeats={repeats}", f"--largest={largest}"]
+    record = _measure(arguments, _cluster(cluster_name), launcher=launcher, **where)
     for group in record["groups"]:
         try:
             fit = links.fit(record, group)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def run(notebook, nproc, nodes, parameters, redo, cold, launcher):
     """Execute a notebook on every rank.
 
-    Ranks run under torchrun, under mpiexec if parallel=mpi, or in one process if parallel=none. The run's folder under results/runs holds its records, its
+    Ranks run under torchrun, or in one process if parallel=none. The run's folder under results/runs holds its records, its
     logs and the executed notebook of rank 0. A complete run is not repeated; a stopped one continues from its checkpoint.
 
     LAUNCHER, after `--`, is another command that starts the ranks, such as `srun ... python -m torch.distributed.run ...`;
@@ -70,8 +70,9 @@ def _execute(request: Request, redo: bool, launcher: tuple[str, ...], warm_proce
     from hpc_utils.launch import local, warm
 
     one_machine = bool(launcher) and not warm_process and rehearsal.around() is not None
-    by_srun = request.config.parallel == "mpi"  # which starts the ranks themselves
-    across_nodes = one_machine and not (request.starts_cold or by_srun) and workspace.launch().warm != warm.OFF
+    across_nodes = (
+        one_machine and not (request.starts_cold or request.launcher) and workspace.launch().warm != warm.OFF
+    )
     serving = warm.started(across_nodes=True) if across_nodes else nullcontext(warm_process)
     try:
         with serving as name, local.follow(request) as watch, run_links(request, on_nodes=bool(launcher)):

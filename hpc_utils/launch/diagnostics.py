@@ -19,11 +19,12 @@ from hpc_utils import paths, workspace
 from hpc_utils.config import ConfigError, RunConfig
 from hpc_utils.doctor.bench import GRACE, LIMIT
 from hpc_utils.doctor.check import SECONDS
+from hpc_utils.launcher import load
 from hpc_utils.records.compute_profile import not_plain
 from hpc_utils.records.folder import read_json
 from hpc_utils.workspace import Launch
 
-from . import cluster, job_environment, local, slurm_commands
+from . import cluster, job_environment, slurm_commands
 from .cluster import Cluster, ClusterError
 from .failure import tail
 from .process_tree import end_tree
@@ -68,8 +69,8 @@ def doctor_arguments(found: Cluster | None = None) -> list[str]:
     return [f"--inherited={','.join(inherited)}", f"--torch={_build(here.get('HPC_CLUSTER', ''))}"]
 
 
-def on_this_machine(what: Diagnostic, nproc: int, arguments: Sequence[str]) -> dict[str, Any]:
-    """Run it on `nproc` ranks, which print their findings; returns the record of rank 0.
+def on_this_machine(what: Diagnostic, nproc: int, arguments: Sequence[str], launcher: str = "") -> dict[str, Any]:
+    """Run it on `nproc` ranks, which print their findings; returns the record of rank 0. `launcher`: of a loop, `module:Class`.
 
     Raises:
         NoReport: the ranks ended without a record; the error includes their output.
@@ -77,12 +78,12 @@ def on_this_machine(what: Diagnostic, nproc: int, arguments: Sequence[str]) -> d
     """
     with tempfile.TemporaryDirectory(prefix="hpc-probe-") as folder:
         copy = Path(folder) / "record.json"
-        launcher, record = [sys.executable, *TORCHRUN, f"--nproc-per-node={nproc}"], Launch(owner=folder)
-        ends_with = workspace.starting(record)
-        if arguments[0] == "mpi":  # its ranks end with mpiexec
-            launcher, ends_with = [local.mpiexec(), "-n", str(nproc), sys.executable], record.variables
+        start, record = [sys.executable, *TORCHRUN, f"--nproc-per-node={nproc}"], Launch(owner=folder)
+        ends_with, own = workspace.starting(record), _own(launcher)
+        if launcher:  # its ranks end with it
+            start, ends_with = [*load(launcher).command(nproc), sys.executable], record.variables
         process = subprocess.Popen(
-            [*launcher, "-m", what.module, *arguments, f"--copy={copy}"],
+            [*start, "-m", what.module, *arguments, *own, f"--copy={copy}"],
             env=workspace.child_environment() | ends_with,
             stdin=subprocess.DEVNULL,
             start_new_session=True,  # Ctrl-C is ours to deal with
@@ -109,6 +110,7 @@ def on_cluster(
     tell: Callable[[str], None],
     *,
     measuring: AbstractContextManager[None] | None = None,
+    launcher: str = "",
 ) -> tuple[str, dict[str, Any]]:
     """Run it in a job, and wait; returns (output of the job, record of rank 0).
 
@@ -117,6 +119,7 @@ def on_cluster(
         tell: called with a line when the job is submitted.
         measuring: entered when the job starts, not while it waits in the queue, and left when it is over; if it cannot
             be entered, the job is cancelled.
+        launcher: of a loop, `module:Class`.
 
     Raises:
         ClusterError, SlurmError: no such type of node, more ranks than it has devices, or Slurm refused the job.
@@ -134,9 +137,10 @@ def on_cluster(
     job_environment.write(made.path, found, node)
     options = [*job_environment.options(found, node, own), job_environment.output(made.path, "%j")]
     copy, variables = made.path / "record.json", job_environment.variables(made.path, own)
-    job = slurm_commands.sbatch(
-        options, paths.jobs() / what.script, [*arguments, f"--copy={copy}"], environment=variables
-    )
+    if launcher:
+        variables["LAUNCHER"] = "srun"
+    arguments = [*arguments, *_own(launcher), f"--copy={copy}"]
+    job = slurm_commands.sbatch(options, paths.jobs() / what.script, arguments, environment=variables)
     tell(f"job {job} on {own.nodes} x {own.ranks_per_node} ranks; waiting for it to start and end")
     try:
         slurm_commands.wait(job, until_it_runs=True)
@@ -149,6 +153,10 @@ def on_cluster(
     if not (record := read_json(copy)):
         raise NoReport(f"job {job} ended {state} and without a report:\n{printed}")
     return printed, record
+
+
+def _own(launcher: str) -> list[str]:
+    return [f"--launcher={launcher}"] if launcher else []
 
 
 def compute_profile(config: RunConfig, batches: Sequence[int], repeats: int) -> Path:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from hpc_utils import launcher
 from hpc_utils.profilers import STARTING
 from hpc_utils.records.folder import read_json
 from hpc_utils.signals import Stopped
@@ -140,7 +141,8 @@ def _known(reason: str, log: str) -> Symptom | None:
 def _silent(run: Path, returncode: int, reported: set[int]) -> str:
     """The first rank that was killed, or exited, without an error report."""
     config = (read_json(run / "request.json") or {}).get("config", {})
-    if config.get("parallel") == "mpi" and reported:  # mpiexec ends the others, in its own way
+    own = launcher.find(config.get("workload", ""))
+    if own and own.starts_ranks and reported:  # it ends the others in its own way
         return ""
     for rank, code in _ended(run, returncode, alone=config.get("parallel") == "none"):
         if rank in reported:

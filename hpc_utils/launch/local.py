@@ -1,4 +1,4 @@
-"""Run a notebook on this machine: on every rank under torchrun or mpiexec, or in one plain process without a process group.
+"""Run a notebook on this machine: on every rank under torchrun or a loop's own launcher, or in one plain process without a process group.
 
 `run` takes a request (`launch.request`) through its life: wait for the cores, claim its folder, start the ranks, monitor them,
 close the folder.
@@ -11,7 +11,6 @@ import json
 import math
 import os
 import re
-import shutil
 import subprocess
 import sys
 import time
@@ -75,7 +74,7 @@ def run(
     Args:
         redo: measure again from the beginning although the run is complete.
         launcher: the command that starts every rank, to which the module that a rank runs is appended; by default
-            torchrun or mpiexec on this machine, or one plain process.
+            torchrun or the loop's own on this machine, or one plain process.
         warm_process: the warm process that ranks are forked from (`warm.started`); by default torchrun starts one on each
             node, and `warm.OFF` starts every rank cold. A rank under nsys, ncu or py-spy always starts cold.
         watch: called repeatedly with (progress.json's content, new lines of rank 0's log).
@@ -103,7 +102,7 @@ def run(
         try:
             process = _start(request, path, launcher, warm_process)
             try:
-                _watch(process, path, watch, received)
+                _watch(process, path, watch, received, direct=not launcher and request.launcher is not None)
             finally:
                 end_tree(process, str(path))
             state, reason = _outcome(path, process.returncode, received)
@@ -197,9 +196,9 @@ def _start(request: Request, folder: Path, launcher: Sequence[str], warm_process
         warm_process = warm.OFF
     elif not warm_process and (not launcher or here.launch.warm == warm.OFF):  # another one is of this node only
         warm_process = here.launch.warm
-    by_mpi = not launcher and request.config.parallel == "mpi"
-    # Ranks elsewhere, and mpiexec's, end with their own launcher.
-    record = Launch(owner=own, run=own, warm=warm_process, parent=None if launcher or by_mpi else os.getpid())
+    by_own = not launcher and request.launcher is not None
+    # Ranks elsewhere, and those of a launcher of their own, end with that.
+    record = Launch(owner=own, run=own, warm=warm_process, parent=None if launcher or by_own else os.getpid())
     with (folder / "logs" / "launcher.log").open("wb") as log, signals.waiting():
         return subprocess.Popen(
             _command(request, folder, launcher),
@@ -208,7 +207,7 @@ def _start(request: Request, folder: Path, launcher: Sequence[str], warm_process
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,  # Ctrl-C reaches this process alone, which forwards it
-            preexec_fn=process_tree.die_with_parent if by_mpi else None,  # the other launchers call it themselves
+            preexec_fn=process_tree.die_with_parent if by_own else None,  # the other launchers call it themselves
         )
 
 
@@ -218,28 +217,22 @@ def _command(request: Request, folder: Path, launcher: Sequence[str]) -> list[st
         return [*launcher, *rank]
     if request.config.parallel == "none":
         return warm.python(*rank)
-    if request.config.parallel == "mpi":
-        return [mpiexec(), "-n", str(request.layout.ranks), *warm.python(*rank)]
+    if request.launcher:
+        return [*request.launcher.command(request.layout.ranks), *warm.python(*rank)]
     torchrun = ["-m", "hpc_utils.launch.torchrun", "--rdzv-backend=one-node", "--rdzv-endpoint=127.0.0.1:0"]
     return warm.python(*torchrun, f"--nproc-per-node={request.layout.ranks_per_node}", *rank)
 
 
-def mpiexec() -> str:
-    """The mpiexec beside this Python, whose library mpi4py loads first, else that of the PATH."""
-    places = os.pathsep.join([str(Path(sys.executable).parent), workspace.environment().get("PATH", "")])
-    if not (found := shutil.which("mpiexec", path=places)):
-        raise ConfigError("parallel='mpi' needs mpiexec: pip install '.[mpi]', or load the site's MPI module")
-    return found
-
-
-def _watch(process: subprocess.Popen, folder: Path, watch: Watch, received: Sequence[Signals]) -> None:
+def _watch(
+    process: subprocess.Popen, folder: Path, watch: Watch, received: Sequence[Signals], *, direct: bool
+) -> None:
     """Until it ends: forward signals, show the log, and kill it if it does not end in time after a signal or an error."""
     log, seen = folder / "logs" / "rank0.log", 0
     passed_on: set[Signals] = set()
     failed, deadline = False, math.inf
     while True:
         for number in set(received) - passed_on:
-            if not _send(process, number):
+            if not _send(process, number, direct=direct):
                 continue
             passed_on.add(number)
             if number == SIGTERM:
@@ -261,9 +254,10 @@ def _watch(process: subprocess.Popen, folder: Path, watch: Watch, received: Sequ
         time.sleep(POLL)
 
 
-def _send(process: subprocess.Popen, number: Signals) -> bool:
-    """Send a signal to the launcher; past mpiexec, which would end its ranks, to these. False: there are none yet."""
-    if Path(process.args[0]).name != "mpiexec":
+def _send(process: subprocess.Popen, number: Signals, *, direct: bool) -> bool:
+    """Send a signal to the launcher; past one of a loop, such as mpiexec, which would end its ranks, to these. False: there are
+    none yet."""
+    if not direct:
         process.send_signal(number)
         return True
     import psutil

@@ -1,7 +1,6 @@
 """The process of a rank: executes the notebook in this process.
 
     python -m torch.distributed.run ... -m hpc_utils.launch.rank NOTEBOOK RUN_FOLDER
-    mpiexec -n 2 python -m hpc_utils.launch.rank NOTEBOOK RUN_FOLDER
 
 Rank 0 keeps the notebook with its outputs, every rank a log; one that raises writes `logs/rank<n>.error`. If a signal has
 stopped the run at a checkpoint, rank 0 writes `logs/stopped.json` and every rank exits with 0. A rank under nsys or ncu
@@ -23,7 +22,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from hpc_utils import signals, workspace
+from hpc_utils import launcher, signals, workspace
 from hpc_utils.launch import rank_profiler
 from hpc_utils.launch.failure import STOPPED, without_colours
 from hpc_utils.launch.process_tree import die_with_parent
@@ -37,10 +36,9 @@ PARTIAL = ".partial.ipynb"  # the launcher renames it at the end
 def main(notebook: Path, folder: Path) -> None:
     """Execute `notebook` with the parameters in `folder/request.json`; never returns."""
     request, record = json.loads((folder / "request.json").read_text()), workspace.adopt()
-    if request["config"]["parallel"] == "mpi":
-        from hpc_utils.mpi.communication import MPI  # now: mpiexec ends the others only if a rank fails after this
-
-        os.environ["RANK"] = str(MPI.COMM_WORLD.rank)
+    own = launcher.find(request["config"]["workload"])
+    if own and own.starts_ranks:  # joined now: mpiexec ends the others only if a rank fails after this
+        os.environ["RANK"] = str(own.join().rank)
     rank = int(os.environ.get("RANK", 0))
     if record.profiler:
         rank_profiler.settle(record.profiler)
@@ -62,6 +60,8 @@ def main(notebook: Path, folder: Path) -> None:
     except BaseException as error:
         status = 1
         _report(error, folder, rank)
+    if own and not status:  # otherwise its launcher ends the other ranks
+        own.leave()
     _end(status)
 
 
@@ -110,8 +110,6 @@ def _end(status: int) -> NoReturn:
     with contextlib.suppress(OSError):
         sys.stdout.flush()
         sys.stderr.flush()
-    if not status and (mpi := sys.modules.get("mpi4py.MPI")):  # otherwise its launcher ends the other ranks
-        mpi.Finalize()
     # Not a normal exit: the others may still be inside a collective that this rank's teardown would wait for.
     end(status)
 

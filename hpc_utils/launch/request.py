@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hpc_utils import capability, datasets, paths, profilers, provenance, workspace
+from hpc_utils import capability, datasets, launcher, paths, profilers, provenance, workspace
 from hpc_utils.allreduce_cost import evenly
 from hpc_utils.config import ConfigError, RunConfig
+from hpc_utils.launcher import Launcher
 from hpc_utils.plural import counted
 from hpc_utils.records import identity
 from hpc_utils.records.folder import state
@@ -58,6 +59,12 @@ class Request:
     @property
     def run_id(self) -> str:
         return self.path.name
+
+    @functools.cached_property
+    def launcher(self) -> Launcher | None:
+        """What starts its ranks in place of torchrun, if its loop brings that."""
+        own = launcher.find(self.config.workload)
+        return own if own and own.starts_ranks else None
 
     @property
     def starts_cold(self) -> bool:
@@ -111,7 +118,7 @@ def prepare(
     config, inject = parameters.resolve(notebook, given)
     if config.parallel == "none" and layout.ranks > 1:
         raise ConfigError(
-            f"parallel='none' is one process: use parallel='ddp', 'zero1', 'fsdp' or 'mpi' for {layout.ranks} ranks"
+            f"parallel='none' is one process: use parallel='ddp', 'zero1' or 'fsdp' for {layout.ranks} ranks"
         )
     if config.profile == "ncu" and layout.ranks > 1:
         raise ConfigError(profilers.ONE_RANK.format(ranks=layout.ranks))
@@ -124,7 +131,7 @@ def prepare(
                 f"{config.dataset} has {samples} samples, fewer than one global batch: use a smaller one"
             )
     elif needs_data and imports:
-        require_workload(config.workload, json.dumps(dict.fromkeys(config.workload_args)))
+        require_workload(config.workload, config.parallel, json.dumps(dict.fromkeys(config.workload_args)))
     own = {n: v for n, v in (parameters.defaults(notebook) | inject).items() if n not in RunConfig.model_fields}
     hardware = hardware or provenance.hardware_id()
     run_id = identity.run_id(
@@ -141,13 +148,20 @@ def require_data(dataset: str, folder: Path) -> None:
 
 
 @functools.cache
-def require_workload(workload: str, arguments: str) -> None:
-    """ConfigError if the user's `module:function` cannot be imported, or does not take `arguments`, a JSON object.
+def require_workload(workload: str, parallel: str, arguments: str) -> None:
+    """ConfigError if the user's `module:function` cannot be imported, or does not take `parallel` or `arguments`, a JSON object.
 
     It is imported in a process of its own, because it needs torch and may do anything.
     """
     done = subprocess.run(
-        warm.python("-m", "hpc_utils.train", "--check", f"workload={workload}", f"workload_args={arguments}"),
+        warm.python(
+            "-m",
+            "hpc_utils.train",
+            "--check",
+            f"workload={workload}",
+            f"parallel={parallel}",
+            f"workload_args={arguments}",
+        ),
         env=workspace.child_environment() | workspace.starting(workspace.launch()),
         stdin=subprocess.DEVNULL,
         capture_output=True,

@@ -321,14 +321,11 @@ def _array(planned: Draft, folder: Path, number: int) -> tuple[list[str], Path, 
         job_environment.output(folder, "%A_%a"),
     ]
     variables = job_environment.variables(folder, group.layout)
-    if _by_mpi(group.requests[0]):
-        variables["LAUNCHER"] = "mpi"
+    if group.requests[0].launcher:
+        variables["LAUNCHER"] = (
+            "srun"  # starts the ranks themselves, instead of a torchrun on each node (jobs/launch.sh)
+        )
     return options, folder / f"points-{number:02d}.json", variables
-
-
-def _by_mpi(request: Request) -> bool:
-    """Whether srun starts the ranks themselves, instead of a torchrun on each node (see jobs/launch.sh)."""
-    return request.config.parallel == "mpi"
 
 
 def _job_name(planned: Draft) -> str:
@@ -357,6 +354,6 @@ def _groups(requests: list[Request]) -> list[Group]:
     several = len({request.layout for request in requests}) > 1
     found: dict[tuple[int, Layout, bool, int], list[Request]] = {}
     for place, request in enumerate(requests):
-        key = request.config.repeat if several else 0, request.layout, _by_mpi(request), place // ARRAY
+        key = request.config.repeat if several else 0, request.layout, request.launcher is not None, place // ARRAY
         found.setdefault(key, []).append(request)
     return [Group(layout, members) for (_, layout, *_), members in found.items()]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hpc_utils import capability, device_share, paths, profilers, provenance
+from hpc_utils import capability, device_share, launcher, profilers, provenance
 from hpc_utils.config import ConfigError
 from hpc_utils.plural import counted
 from hpc_utils.records.study import Series
@@ -88,7 +88,8 @@ class Target:
         why = capability.of_device(given, gpu=on_gpu)
         if not why and self.is_here:  # a cluster's compilers are known to its jobs only
             why = capability.of_compiler(given.get("compile"))
-        why = why or capability.of_parallel(given.get("parallel"), paths.root())
+        own = launcher.find(str(given.get("workload", "")))
+        why = why or (own.refusal() if own else "")
         return f"{why} ({self.hardware})" if why else ""
 
     def _cannot_limit_links(self, layout: Layout, gbit: object) -> str:

@@ -1,6 +1,6 @@
 """The records of runs: written by training, checked and read by analysis. The contract between the two.
 
-They hold ranks, samples, seconds and bytes, nothing of torch: an MPI program can write the same records.
+They hold ranks, samples, seconds and bytes, nothing of torch: a program of another kind can write the same records.
 
 schema       every column of every table (`schema.toml`)
 folder       the folder of a run; `claim` gives it to one process at a time

@@ -1,4 +1,4 @@
-"""`python -m hpc_utils.train [name=value ...]`: one run from the command line, directly or under torchrun or mpiexec.
+"""`python -m hpc_utils.train [name=value ...]`: one run from the command line, directly or under the launcher of its ranks.
 
 With `--check` first, only the user's workload is imported and its `workload_args` are compared with its signature.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 
+from hpc_utils import launcher
 from hpc_utils.config import ConfigError, RunConfig, parse_assignments
 from hpc_utils.datasets import DataError
 from hpc_utils.signals import Stopped, remember
@@ -25,7 +26,10 @@ def main(arguments: list[str]) -> int:
         if only_check:
             builder(config)
             return 0
+        own = launcher.find(config.workload)
         train(config)
+        if own:
+            own.leave()
     except (ConfigError, DataError, WorkloadError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -38,8 +42,6 @@ def main(arguments: list[str]) -> int:
 if __name__ == "__main__":
     remember()
     status = main(sys.argv[1:])
-    if not status and (mpi := sys.modules.get("mpi4py.MPI")):
-        mpi.Finalize()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)  # see `Ranks.settle`

@@ -25,6 +25,7 @@ from .checkpoint_policy import CheckpointPolicy, StopRequest
 from .evaluation import Evaluation
 from .loader import Loader
 from .parallel import spread
+from .parallel.strategy import Strategy
 from .pytree import microbatches, on_host
 from .ranks import Ranks
 from .recorder import Recorder
@@ -74,7 +75,7 @@ class Trainer:
             checkpoint_activations(self.model)
         self.compiled = compilation.Compiled(self.model, config)
         self.peak_lr = config.scaled_lr(global_batch)
-        self.strategy = spread(self.model, config, ranks)
+        self.strategy = self._new_strategy()
         self.evaluation = Evaluation(self.strategy.model, self.workload, config, ranks, self.strategy)
         self.graph: StepGraph | None = None
         self._device_lr = torch.tensor(self.peak_lr, device=device)
@@ -91,6 +92,9 @@ class Trainer:
             "setup_seconds": time.perf_counter() - begun,
         }
         ranks.limit()
+
+    def _new_strategy(self) -> Strategy:
+        return spread(self.model, self.config, self.ranks)
 
     def _new_loader(self) -> Loader:
         return Loader(self.workload.train, self.workload, self.config, self.ranks.device)

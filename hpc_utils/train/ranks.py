@@ -8,7 +8,7 @@ import itertools
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
@@ -19,6 +19,7 @@ from torch import Tensor
 from hpc_utils import capability, provenance, workspace
 from hpc_utils.config import ConfigError, RunConfig
 from hpc_utils.device_share import NoShare, Share
+from hpc_utils.launcher import Launcher
 
 from . import memory
 
@@ -32,8 +33,8 @@ class Ranks:
     Attributes:
         rank, world_size: over all nodes. local_rank, ranks_per_node: on this node.
         device: device of the model.
-        backend: "nccl", "rccl", "gloo" or "mpi"; None without a process group.
-        group: process group for host tensors, or MPI's communicator; None for the default group.
+        backend: "nccl", "rccl", "gloo", or what the launcher of a loop brings; None without a process group.
+        group: process group for host tensors; None for the default group.
         threads: torch's intra-op threads. cores: logical CPUs that this process is pinned to; () if not pinned.
         share: the share of a core that makes the device, if any; `limit` enforces it until `setup` ends (`held`).
         oversubscribed: the ranks on this node use more cores than it has.
@@ -108,6 +109,22 @@ class Ranks:
         dist.gather_object(value, everyone, group=self.group)
         return everyone or []
 
+    @property
+    def everyone(self) -> Any:
+        """The group of all ranks, for `all_reduce`."""
+        return dist.group.WORLD
+
+    def split(self) -> tuple[Any, Any]:
+        """Return the group of this node's ranks, and that of the first ranks of all nodes (None on others). Collective."""
+        each = self.ranks_per_node
+        nodes = [dist.new_group(range(node * each, (node + 1) * each)) for node in range(self.nodes)]
+        leaders = dist.new_group(range(0, self.world_size, each))
+        return nodes[self.rank // each], leaders if self.local_rank == 0 else None
+
+    def all_reduce(self, values: Tensor, group: Any) -> None:
+        """Sum `values` in place over `everyone` or a group of `split`, on their device."""
+        dist.all_reduce(values, group=group)
+
     def settle(self) -> None:
         """Give gloo's threads time to release their buffers after the last collective.
 
@@ -151,29 +168,6 @@ class Ranks:
         return values[0]
 
 
-class MpiRanks(Ranks):
-    """Ranks of an MPI program, with collectives of `group`, an mpi4py communicator."""
-
-    def barrier(self) -> None:
-        self.synchronize()
-        self.group.Barrier()
-
-    def sum(self, values: Tensor) -> Tensor:
-        return self.group.allreduce(values)
-
-    def max(self, values: Tensor) -> Tensor:
-        return torch.stack(self.group.allgather(values)).amax(0)
-
-    def gather(self, value: Any) -> list[Any]:
-        return self.group.gather(value) or []
-
-    def broadcast(self, value: Any) -> Any:
-        return self.group.bcast(value)
-
-    def settle(self) -> None:
-        pass
-
-
 def present(device: torch.device | str | None = None) -> Ranks:
     """Ranks of the process group that the user initialised, or of a single process, for `Recorder`.
 
@@ -205,15 +199,16 @@ def present(device: torch.device | str | None = None) -> Ranks:
 
 
 @contextlib.contextmanager
-def setup(config: RunConfig) -> Iterator[Ranks]:
+def setup(config: RunConfig, launcher: Launcher | None = None) -> Iterator[Ranks]:
     """Choose the device, pin the cores and join the process group; undo this on exit.
 
-    The allocator settings of `memory.keep_freed` remain.
+    The allocator settings of `memory.keep_freed` remain. `launcher`: of a loop, if it has one of its own.
 
     Raises:
         ConfigError: `parallel="none"` with several processes, or the device is not available.
     """
-    rank, world, local, per_node, comm = _place(config)
+    place = launcher.join() if launcher and launcher.starts_ranks else _by_torchrun()
+    rank, world, local, per_node = place.rank, place.world_size, place.local_rank, place.ranks_per_node
     if config.parallel == "none" and world > 1:
         raise ConfigError(
             f"parallel='none' takes one process, but {world} were started: use parallel='ddp', 'zero1' or 'fsdp'"
@@ -221,12 +216,10 @@ def setup(config: RunConfig) -> Iterator[Ranks]:
     config.batches(world)
     memory.keep_freed()
     device = _device(config, local)
-    grouped = config.parallel != "none" and comm is None
+    grouped = config.parallel != "none" and place.backend is None
     with _cores(config, device, local, per_node, world) as host, _stream(config, device):
-        backend = _join(config, device, rank, world) if grouped else None
-        ranks = Ranks(rank, world, local, per_node, device, backend, **host)
-        if comm is not None:
-            ranks = MpiRanks(rank, world, local, per_node, device, "mpi", comm, **host)
+        backend = _join(config, device, rank, world) if grouped else place.backend
+        ranks = replace(place, device=device, backend=backend, **host)
         try:
             yield ranks
         except BaseException:
@@ -239,18 +232,10 @@ def setup(config: RunConfig) -> Iterator[Ranks]:
             dist.destroy_process_group()
 
 
-def _place(config: RunConfig) -> tuple[int, int, int, int, Any]:
-    """(rank, world size, rank on this node, ranks on it), from torchrun or MPI, and MPI's communicator if it is used."""
-    if config.parallel != "mpi":
-        here = _number("RANK", 0), _number("WORLD_SIZE", 1), _number("LOCAL_RANK", 0), _number("LOCAL_WORLD_SIZE", 1)
-        return *here, None
-    try:
-        from hpc_utils.mpi.communication import MPI  # initialises it
-    except (ImportError, RuntimeError) as error:
-        raise ConfigError(f"parallel='mpi' needs mpi4py and an MPI library (pip install '.[mpi]'): {error}") from None
-    comm = MPI.COMM_WORLD
-    node = comm.Split_type(MPI.COMM_TYPE_SHARED)
-    return comm.rank, comm.size, node.rank, node.size, comm
+def _by_torchrun() -> Ranks:
+    """This process's place, from the variables of torchrun; a single process without them."""
+    names = ("RANK", 0), ("WORLD_SIZE", 1), ("LOCAL_RANK", 0), ("LOCAL_WORLD_SIZE", 1)
+    return Ranks(*(_number(name, default) for name, default in names))
 
 
 def _number(variable: str, default: int) -> int:

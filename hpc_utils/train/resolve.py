@@ -59,6 +59,12 @@ def builder(config: RunConfig) -> functools.partial:
         raise WorkloadError(
             f"{name} does not use {', '.join(sorted(unused))}: leave {'it' if len(unused) == 1 else 'them'} out"
         )
+    if config.parallel == "own" and not is_loop(function):
+        raise WorkloadError(
+            f"{name} is no loop of its own: parallel=own is for subclasses of hpc_utils.train.workload.Loop"
+        )
+    if is_loop(function) and function.launcher and config.parallel != "own":
+        raise WorkloadError(f"{name} distributes its ranks itself: use parallel=own")
     signature = inspect.signature(function)
     arguments = ({"config": config} if "config" in signature.parameters else {}) | config.workload_args
     try:

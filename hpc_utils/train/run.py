@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpc_utils import records, signals, source_code
+from hpc_utils import launcher, records, signals, source_code
 from hpc_utils.config import ConfigError, RunConfig
 from hpc_utils.records.folder import AlreadyComplete, require_same_request
 from hpc_utils.records.identity import measured
@@ -54,7 +54,7 @@ def train(config: RunConfig, *, redo: bool = False) -> Result:
     if config.link_gbit is not None and folder is None:
         raise ConfigError("link_gbit: only `hpc submit` on a rehearsal cluster limits the links")
     exact = precision.matmul_precision(config.precision, deterministic=config.deterministic)
-    with setup(config) as ranks, exact, signals.listen() as received:
+    with setup(config, launcher.find(config.workload)) as ranks, exact, signals.listen() as received:
         compilation.require(config, ranks.device)
         own = builder(config) if ":" in config.workload else None  # refused before anything is written
         recorder = Recorder(
@@ -65,9 +65,6 @@ def train(config: RunConfig, *, redo: bool = False) -> Result:
             redo=redo,
             sources=source_code.files(config.workload),
         )
-        trainer = loop.Trainer
-        if config.parallel == "mpi":
-            from .mpi import MpiTrainer as trainer  # needs mpi4py
         config = config.model_copy(update={"precision": precision.supported(config.precision, ranks.device)})
         recorder.facts["precision"] = config.precision
         try:
@@ -75,7 +72,7 @@ def train(config: RunConfig, *, redo: bool = False) -> Result:
                 if own and is_loop(own.func):
                     own().run(ranks, recorder, received)
                 else:
-                    trainer(config, ranks, recorder, received).run()
+                    loop.Trainer(config, ranks, recorder, received).run()
         except signals.Stopped:
             ranks.barrier()  # torchrun ends all ranks when one leaves: wait until rank 0 has closed its records
             raise

@@ -56,7 +56,7 @@ def small_cnn(channels: int, classes: int, stem: str = "cifar", height: int = 8)
 
 
 def mnist_cnn(channels: int, classes: int, stem: str = "cifar", height: int = 28) -> nn.Module:
-    """Convolution, ReLU and pooling, twice, and two linear layers, for square images of 4n x 4n pixels: `hpc_utils.mpi.model`."""
+    """Convolution, ReLU and pooling, twice, and two linear layers, for square images of 4n x 4n pixels."""
     return nn.Sequential(
         nn.Conv2d(channels, 32, 3, padding=1),
         nn.ReLU(),

@@ -84,9 +84,12 @@ class Loop(ABC):
 
     Attributes:
         options: those of `RunConfig` that it uses. Another value than the default of any other is refused.
+        launcher: `module:Class` of a `hpc_utils.launcher.Launcher`, written as text, if its ranks start or meet in a way of their
+            own; it then needs `parallel=own`.
     """
 
     options: ClassVar[frozenset[str]]
+    launcher: ClassVar[str] = ""
 
     @abstractmethod
     def run(self, ranks: Ranks, recorder: Recorder, received: Sequence[Signals]) -> None:

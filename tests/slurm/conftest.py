@@ -86,13 +86,13 @@ class Desk:
         parameters: dict[str, object],
         nodes: int = 2,
         notebook: object = None,
-        script: str = "train",
+        script: str = "jobs/train.sbatch",
         **env: object,
     ) -> str:
         """`sbatch jobs/train.sbatch` as a person types it; the job's id."""
         assignments = [word for name, value in parameters.items() for word in ("-p", f"{name}={value}")]
         command = ["sbatch", "--parsable", f"--nodes={nodes}", "--cpus-per-task=1", "--licenses=measure"]
-        command += [f"--output={self.folder / '%j.log'}", *options, f"jobs/{script}.sbatch"]
+        command += [f"--output={self.folder / '%j.log'}", *options, script]
         command += [notebook] if notebook else []
         return self.run(*command, "-p", "device=cpu", *assignments, **env).stdout.strip()
 

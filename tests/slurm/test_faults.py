@@ -152,25 +152,6 @@ def test_scancel_is_final_but_nothing_is_lost(desk: Desk, uninterrupted: Weights
 
 
 @pytest.mark.soak
-def test_of_mpi_ranks_on_two_nodes_one_is_killed_and_the_next_job_ends_with_the_same_weights(desk: Desk) -> None:
-    parameters = {"dataset": "digits", "epochs": 3, "steps_per_epoch": 5000, "global_batch": 16, "weight_decay": 0}
-    parameters |= {"checkpoint_every": 1, "save_weights": "true"}
-    ends = []
-    for one in (Desk(desk.folder / "calm", desk.cluster), desk):
-        job = one.submit_training(parameters=parameters, script="mpi", MPI_TYPE="pmi2")
-        if one is desk:
-            one.wait(lambda: desk.step() > 1.5 * parameters["steps_per_epoch"])
-            ranks(one)[1].kill()
-            one.wait_for(job, "FAILED")
-            job = one.submit_training(parameters=parameters, script="mpi", MPI_TYPE="pmi2")
-        one.wait_for(job, "COMPLETED", "FAILED")
-        assert one.state(job) == "COMPLETED", one.log(job)
-        ends.append(weights(one)["parameters"])
-    assert "epoch 2, step" in desk.log(job)
-    assert torch.equal(*ends)
-
-
-@pytest.mark.soak
 def test_of_an_array_only_the_task_whose_time_is_up_is_queued_again(desk: Desk) -> None:
     """The last task's own id is the array's number, which to scontrol means all of them."""
     study = desk.study(ranks="[1]", rates="[0.1, 0.05]")

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.tensor import DTensor
 
-from hpc_utils import capability, paths, records
+from hpc_utils import records
 from hpc_utils.config import RunConfig
 from hpc_utils.records import checks
 from hpc_utils.train import Stopped, WorkloadError, loop, train
@@ -60,9 +60,6 @@ RESUMED = {
     "fsdp": OWN | {"parallel": "fsdp"},
     "fsdp, fp16": CNN | {"parallel": "fsdp", "precision": "fp16", "momentum": 0.0, "accumulate": 2},
 }
-if horovod := capability.horovod(paths.root()):
-    RUNS["horovod"] = CNN | {"parallel": "horovod"}
-    RESUMED["horovod"] = OWN | {"parallel": "horovod"}
 COLD = {"ddp": 0, "powersgd": 1, "zero1": 0, "fsdp": 0}  # warm-up steps
 SCATTER = "reduce_scatter_single" if hasattr(dist, "reduce_scatter_single") else "reduce_scatter_tensor"  # FSDP's
 
@@ -122,7 +119,6 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Two:
     [
         ("small buckets", "ddp"), ("copied buckets", "ddp"), ("static graph", "ddp"), ("zero1", "ddp"),
         ("own zero1", "own"), ("own fsdp, recomputed", "own fsdp"),
-        pytest.param("horovod", "ddp", marks=pytest.mark.skipif(not horovod, reason="needs `make horovod`")),
     ],
 )  # fmt: skip
 def test_what_only_moves_things_trains_the_same_bit_by_bit(two: Two, name: str, like: str) -> None:
@@ -197,7 +193,7 @@ def test_weights_are_whole_and_the_plain_models(two: Two) -> None:
 def test_every_strategys_records_are_whole(two: Two) -> None:
     loaded = records.load(two.results)
     assert loaded.refused == {} and set(loaded.unfinished.values()) <= {"failed"}
-    assert {*loaded.runs.parallel} == {"ddp", "zero1", "fsdp"} | ({"horovod"} if horovod else set())
+    assert {*loaded.runs.parallel} == {"ddp", "zero1", "fsdp"}
     assert not [fault for row in loaded.epochs.to_dict("records") for fault in checks.epoch_faults(row)]
     phases = two.tables("accumulated")["steps"].dropna()
     assert phases[PHASES].sum(axis=1).tolist() == pytest.approx(phases.seconds.tolist())

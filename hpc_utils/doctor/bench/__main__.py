@@ -1,7 +1,6 @@
 """`hpc bench`, as every rank runs it; rank 0 prints the table and writes the record under results/probes.
 
 torchrun ... -m hpc_utils.doctor.bench allreduce [--repeats 5] [--largest 256] [--copy FILE]
-mpiexec ... -m hpc_utils.doctor.bench mpi [--repeats 5] [--largest 256] [--copy FILE]
 torchrun ... -m hpc_utils.doctor.bench storage [--repeats 5] [--dataset cifar10] [--copy FILE]
 """
 
@@ -14,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from hpc_utils import datasets, provenance
+from hpc_utils import datasets, launcher, provenance
 from hpc_utils.config import ConfigError, RunConfig
 from hpc_utils.doctor import process
 from hpc_utils.doctor.bench import GRACE, LIMIT, SECONDS
@@ -30,22 +29,23 @@ class Options:
     Attributes:
         repeats: of each measurement, interleaved. largest: message of an all-reduce in MiB. dataset: that is read.
         copy: file to which rank 0 also writes the record, for the launcher.
+        launcher: of a loop (`hpc_utils.launcher`), which started these ranks; the record is kept under its backend's name.
     """
 
     repeats: int = 5
     largest: int = 256
     dataset: str = "cifar10"
     copy: str = ""
+    launcher: str = ""
 
 
 def main(arguments: list[str]) -> int:
     """Measure and write the record; the exit code. If it is not 0, the launcher ends all ranks."""
     what, options = arguments[0], process.parse(Options, arguments[1:])
     signal.signal(signal.SIGTERM, leave)  # so that copies of data sets are removed
-    if what == "mpi":
-        from hpc_utils.mpi.communication import MPI
-
-        os.environ["RANK"] = str(MPI.COMM_WORLD.rank)
+    own = launcher.load(options.launcher) if options.launcher else None
+    if own:
+        os.environ["RANK"] = str(own.join().rank)
     console = process.start(LIMIT, GRACE)
     # Before ranks are pinned: the identity counts the usable cores.
     record = {"hardware_id": provenance.hardware_id()}
@@ -54,32 +54,28 @@ def main(arguments: list[str]) -> int:
     from hpc_utils.train.ranks import setup  # torch, which takes seconds
 
     try:
-        by_mpi = (
-            {"parallel": "mpi", "workload": "mnist_cnn", "weight_decay": 0, "device": "cpu"} if what == "mpi" else {}
-        )
-        with setup(RunConfig(batch_per_device=1, collective_timeout=COLLECTIVE, **by_mpi)) as ranks:
+        config = RunConfig(batch_per_device=1, collective_timeout=COLLECTIVE, device="cpu" if own else "auto")
+        with setup(config, own) as ranks:
             if ranks.oversubscribed:
                 console.line("more ranks than cores: the times include waiting for a core")
             shared = {"repeats": options.repeats, "seconds": SECONDS, "console": console}
-            if what in ("allreduce", "mpi"):
+            if what == "allreduce":
                 limit = provenance.HardwareId.parse(record["hardware_id"]).link_gbit
                 record |= allreduce.measure(ranks, largest=options.largest, link_gbit=limit, **shared)
             else:
                 record |= storage.measure(ranks, dataset=options.dataset, **shared)
-            for line in {"allreduce": allreduce.table, "mpi": allreduce.table, "storage": storage.table}[what](
-                record
-            ):
+            for line in {"allreduce": allreduce.table, "storage": storage.table}[what](record):
                 console.line(line)
             if ranks.is_main:
                 record |= {"provenance": provenance.collect()}
                 name = f"{record['hardware_id']}-{ranks.nodes}x{ranks.ranks_per_node}"
-                console.line(f"record: {probes.keep(what, name, record)}")
+                console.line(f"record: {probes.keep(ranks.backend if own else what, name, record)}")
                 if options.copy:
                     atomic.write_json(Path(options.copy), record)
             ranks.barrier()  # end together: launchers log errors if the store ends before other ranks
             ranks.settle()
-        if by_mpi:
-            MPI.Finalize()
+        if own:
+            own.leave()
     except (ConfigError, datasets.DataError) as error:
         console.line(f"error: {error}")
         return error.exit_code

@@ -94,7 +94,7 @@ def table(record: Mapping[str, Any]) -> Iterator[str]:
 
 
 class Group(NamedTuple):
-    """Ranks that reduce together; `processes` is their process group, None on a rank that is not a member."""
+    """Ranks that reduce together; `processes` is their group (`Ranks.everyone`, `Ranks.split`), None on a rank that is not a member."""
 
     name: str
     nodes: int
@@ -104,23 +104,13 @@ class Group(NamedTuple):
 
 def _groups(ranks: Ranks, parts: bool) -> Iterator[Group]:
     """All ranks, and inside and between nodes where there are both. Every rank makes every group, as torch requires."""
-    import torch.distributed as dist
-
     nodes, each = ranks.nodes, ranks.ranks_per_node
-    if ranks.backend == "mpi":
-        yield Group("all", nodes, each, ranks.group)
-        if parts and nodes > 1 and each > 1:
-            yield Group("intra", 1, each, ranks.group.Split(ranks.rank // each))
-            across = ranks.group.Split(ranks.local_rank)
-            yield Group("inter", nodes, 1, across if ranks.local_rank == 0 else None)
-        return
-    yield Group("all", nodes, each, dist.group.WORLD)
+    yield Group("all", nodes, each, ranks.everyone)
     if not parts or nodes == 1 or each == 1:
         return
-    within = [dist.new_group(range(node * each, (node + 1) * each)) for node in range(nodes)]
-    yield Group("intra", 1, each, within[ranks.rank // each])
-    across = dist.new_group(range(0, ranks.world_size, each))
-    yield Group("inter", nodes, 1, across if ranks.local_rank == 0 else None)
+    node, leaders = ranks.split()
+    yield Group("intra", 1, each, node)
+    yield Group("inter", nodes, 1, leaders)
 
 
 def _sizes(
@@ -145,24 +135,16 @@ def _sizes(
 
 
 def all_reduce_seconds(ranks: Ranks, tensor: torch.Tensor, times: int, group: Any) -> float:
-    """Seconds of one of `times` all-reduces of `group`, a process group or MPI's communicator, on the slowest rank: the same value on all ranks, so that they
-    decide alike. None: this rank is not a member."""
+    """Seconds of one of `times` all-reduces of `group` on the slowest rank: the same value on all ranks, so that they decide alike.
+    None: this rank is not a member."""
     import torch
-    import torch.distributed as dist
 
     mine = 0.0
     ranks.barrier()
     if group is not None:
         began = time.perf_counter()
-        if ranks.backend == "mpi":
-            from hpc_utils.mpi.communication import MPI
-
-            array = tensor.numpy()
-            for _ in range(times):
-                group.Allreduce(MPI.IN_PLACE, array)
-        else:
-            for _ in range(times):
-                dist.all_reduce(tensor, group=group)
+        for _ in range(times):
+            ranks.all_reduce(tensor, group)
         ranks.synchronize()
         mine = (time.perf_counter() - began) / times
     return float(ranks.max(torch.tensor([mine], dtype=torch.float64)))

@@ -16,8 +16,6 @@ KINDS = {
     "ddp": "ddp.Ddp",
     "zero1": "zero1.Zero1",
     "fsdp": "fsdp.Fsdp",
-    "horovod": "horovod.Horovod",
-    "mpi": "mpi.Mpi",
 }
 
 

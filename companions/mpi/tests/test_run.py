@@ -1,4 +1,4 @@
-"""`hpc run -p parallel=mpi`: real ranks under mpiexec, their records, and their ends."""
+"""`hpc run -p workload=companions.mpi.training:Mpi`: real ranks under mpiexec, their records, and their ends."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from tests.launch.conftest import TRAIN, Bench
 pytest.importorskip("mpi4py")
 STEPS, EPOCHS = 500, 3
 PARAMETERS = f"""
-workload = "mnist_cnn"
-dataset = "digits"
+workload = "companions.mpi.training:Mpi"
+workload_args = {{"dataset": "digits", "augment": True}}
 device = "cpu"
-parallel = "mpi"
+parallel = "own"
 epochs = {EPOCHS}
 steps_per_epoch = {STEPS}
 lr = 0.01
@@ -51,15 +51,16 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory, warm_process: str) -
 
 def test_two_ranks_learn_as_one_process_of_torch_and_record_their_communication(bench: Bench):
     notebook = bench.notebook(TRAIN, parameters=PARAMETERS)
-    for parallel, ranks in (("none", 1), ("mpi", 2)):
-        some = ("--nproc", ranks, "-p", f"parallel={parallel}", "-p", "steps_per_epoch=50", "-p", "epochs=2")
+    torch_alone = ("-p", "parallel=none", "-p", "workload=mnist_cnn", "-p", "workload_args={}")
+    for ranks, other in ((1, torch_alone), (2, ())):
+        some = ("--nproc", ranks, *other, "-p", "steps_per_epoch=50", "-p", "epochs=2")
         outcome = bench.hpc("run", notebook, *some)
         assert outcome.code == 0, outcome.err
     found = records.load(bench.results)
-    torchs, ours = (found.epochs[found.epochs.run_id.str.contains(name)] for name in ("-none1-", "-mpi2-"))
+    torchs, ours = (found.epochs[found.epochs.run_id.str.contains(name)] for name in ("-none1-", "-own2-"))
     for name in ("train_loss", "test_loss"):
         assert ours[name].to_list() == pytest.approx(torchs[name].to_list(), abs=1e-4), name
-    run = found.runs[found.runs.parallel == "mpi"].iloc[0]
+    run = found.runs[found.runs.parallel == "own"].iloc[0]
     assert (run["backend"], run["world_size"], run["ranks_per_node"]) == ("mpi", 2, 2)
     assert run["flops_per_sample"] > 0
     assert read_json(bench.results / "runs" / run.run_id / "provenance.json")["start"] == "warm"

@@ -1,4 +1,4 @@
-"""The same training on a GPU, or in Numba's simulator of one, and on the CPU: `python -m tests.mpi.cuda_steps`."""
+"""The same training on a GPU, or in Numba's simulator of one, and on the CPU: `python -m companions.mpi.tests.cuda_steps`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 
-from hpc_utils.mpi import cuda, model
+from companions.mpi import cuda, model
 
 
 def compare(shape: tuple[int, int, int], widths: tuple[int, int, int], batch: int, steps: int) -> None:

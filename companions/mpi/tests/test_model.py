@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from hpc_utils.mpi.model import CNN, SGD, loss
+from companions.mpi.model import CNN, SGD, loss
 
 from .torch_twin import in_torchs_layout, twin
 

@@ -9,12 +9,13 @@ import sys
 
 import pytest
 
-from benchmarks import measure, mpi_step
+from benchmarks import measure
+from companions.mpi.benchmarks import mpi_step
 from hpc_utils import paths
 
 EACH = """
 import json
-from benchmarks.mpi import main
+from companions.mpi.benchmarks.mpi import main
 loaders = [main(kind, 1, dataset="digits", count=count) for kind, count in (("ours", 1), ("torch", 0), ("copy", 1))]
 steps = [main(kind, 1, steps=1) for kind in ("torch, channels_last", "torch, contiguous", "ours")]
 print(json.dumps(loaders + steps))

@@ -1,4 +1,5 @@
-"""Horovod's data parallelism (Sergeev and Del Balso 2018, arXiv:1802.05799), over its own gloo or NCCL.
+"""`workload=companions.mpi.horovod:Horovod`: Horovod's data parallelism (Sergeev and Del Balso 2018, arXiv:1802.05799), over its own
+gloo or NCCL, of a network of ours.
 
 `make horovod` builds it into an environment of its own, which the ranks use beside theirs.
 """
@@ -7,21 +8,59 @@ from __future__ import annotations
 
 import os
 import site
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from signal import Signals
 from typing import Any
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from hpc_utils import capability, paths, workspace
-from hpc_utils.config import ConfigError
+from hpc_utils import workspace
+from hpc_utils.config import ConfigError, RunConfig
+from hpc_utils.train import Recorder, WorkloadError
+from hpc_utils.train.loop import Trainer
+from hpc_utils.train.parallel.strategy import Strategy
+from hpc_utils.train.ranks import Ranks
+from hpc_utils.train.workload import Loop
 
-from ..ranks import Ranks
-from .strategy import Strategy
+from . import launcher
+
+UNUSED = {"comm_hook", "static_graph", "gradient_as_bucket_view", "bucket_mb", "step_graph", "accumulate"}
 
 
-class Horovod(Strategy):
+class Horovod(Loop):
+    """A built-in network (`model`) on a data set of the catalogue, whose gradients Horovod averages.
+
+    Raises:
+        WorkloadError: the precision needs loss scaling.
+    """
+
+    launcher = "companions.mpi.launcher:Horovod"
+    options = frozenset(RunConfig.model_fields.keys() | {"source"}) - UNUSED
+
+    def __init__(
+        self, config: RunConfig, model: str = "mnist_cnn", dataset: str = "mnist", augment: bool = False
+    ) -> None:
+        if config.precision in ("fp16", "amp"):
+            raise WorkloadError(
+                "Horovod reduces gradients that fp16's loss scaling has not checked: use precision=bf16 or fp32"
+            )
+        trained = {"workload": model, "workload_args": {}, "dataset": dataset, "augment": augment}
+        self.config = config.model_copy(update=trained)
+
+    def run(self, ranks: Ranks, recorder: Recorder, received: Sequence[Signals]) -> None:
+        HorovodTrainer(self.config, ranks, recorder, received).run()
+
+
+class HorovodTrainer(Trainer):
+    """A trainer whose gradients Horovod averages."""
+
+    def _new_strategy(self) -> HorovodStrategy:
+        return HorovodStrategy(self.model, self.config, self.ranks)
+
+
+class HorovodStrategy(Strategy):
     """Horovod's DistributedOptimizer, which averages gradients from hooks of the backward pass."""
 
     def wrap(self) -> nn.Module:
@@ -46,9 +85,9 @@ class Horovod(Strategy):
 
 def _started(ranks: Ranks) -> Any:
     """Start Horovod on the ranks of torch's process group, whose rank 0 also serves its rendezvous."""
-    if why := capability.of_parallel("horovod", paths.root()):
+    if why := launcher.Horovod().refusal():
         raise ConfigError(why)
-    site.addsitedir(str(capability.horovod(paths.root())))
+    site.addsitedir(str(launcher.horovod_packages()))
     import horovod.torch
     from horovod.runner.http.http_server import RendezvousServer
 

@@ -1,14 +1,14 @@
 """Hello world: every rank reports where it runs, and all check their sum.
 
-mpiexec -n 4 python -m hpc_utils.mpi
-srun --mpi=pmi2 -N 2 --ntasks-per-node=2 python -m hpc_utils.mpi
+mpiexec -n 4 python -m companions.mpi
+srun --mpi=pmi2 -N 2 --ntasks-per-node=2 python -m companions.mpi
 """
 
 import sys
 
 import numpy as np
 
-from hpc_utils.mpi.communication import MPI
+from companions.mpi.communication import MPI
 
 comm = MPI.COMM_WORLD
 node = comm.Split_type(MPI.COMM_TYPE_SHARED)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from companions.mpi import loader
 from hpc_utils.datasets import Images
-from hpc_utils.mpi import loader
 from hpc_utils.train.images import ImageSource
 
 COUNT, BATCH = 70, 12

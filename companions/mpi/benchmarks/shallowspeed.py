@@ -26,11 +26,10 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks import measure
+from benchmarks.plain_loop import given
+from companions.mpi.launcher import Mpi
 from hpc_utils import datasets, provenance
-from hpc_utils.launch import local
-
-from . import measure
-from .plain_loop import given
 
 SIZES = (784, 128, 127, 126, 125, 124, 123, 10)
 BATCH, LR = 128, 0.006
@@ -53,9 +52,11 @@ def _compared(ranks: int, options: measure.Options) -> Iterator[measure.Row]:
 
     def measured(name: str, micro: int) -> float:
         with measure.scratch() as folder:
-            command = measure.python("-m", "benchmarks.shallowspeed", f"kind={name.split(',')[0]}", f"micro={micro}")
+            command = measure.python(
+                "-m", "companions.mpi.benchmarks.shallowspeed", f"kind={name.split(',')[0]}", f"micro={micro}"
+            )
             command += [f"steps={options.size(20, 400, 2000)}", f"meet={folder / 'meet'}"]
-            found = json.loads(measure.last_line([local.mpiexec(), "-n", str(ranks), *command]))
+            found = json.loads(measure.last_line([*Mpi().command(ranks), *command]))
         losses[name] = found["loss"]
         return found["step"]
 
@@ -69,7 +70,7 @@ def _compared(ranks: int, options: measure.Options) -> Iterator[measure.Row]:
 
 def main(kind: str, micro: int, steps: int, meet: str) -> dict[str, float] | None:
     """{"step": median time of a step in s, "loss": of the first batches afterwards} on rank 0."""
-    from hpc_utils.mpi.communication import MPI
+    from companions.mpi.communication import MPI
 
     world = MPI.COMM_WORLD
     if hasattr(os, "sched_setaffinity"):
@@ -120,8 +121,8 @@ def _theirs(
 def _ours(
     world: Any, inputs: np.ndarray, targets: np.ndarray, micro: int, meet: str
 ) -> tuple[Step, Callable[[], Parameters]]:
-    from hpc_utils.mpi import model
-    from hpc_utils.mpi.communication import Allreduce
+    from companions.mpi import model
+    from companions.mpi.communication import Allreduce
 
     batch = BATCH // world.size
     shapes = itertools.pairwise(SIZES)
@@ -194,6 +195,6 @@ if __name__ == "__main__":
     found = main(**given(sys.argv[1:]))
     if found:
         print(json.dumps(found))
-    from hpc_utils.mpi.communication import MPI
+    from companions.mpi.communication import MPI
 
     MPI.Finalize()

@@ -1,11 +1,11 @@
-"""The network of `hpc_utils.mpi.model` in PyTorch, with the same weights."""
+"""The network of `companions.mpi.model` in PyTorch, with the same weights."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
 
-from hpc_utils.mpi.model import CNN
+from companions.mpi.model import CNN
 
 
 def twin(model: CNN) -> nn.Sequential:

@@ -1,4 +1,4 @@
-"""A training step of our own framework (hpc_utils.mpi) beside torch's, alone and under DDP on one rank.
+"""A training step of our own framework (companions.mpi) beside torch's, alone and under DDP on one rank.
 
 Batch 128 of MNIST's shape: images from the host's memory, forward, loss, backward, SGD with momentum, and the loss back on the host, in
 float32 (no TF32). On a GPU if there is one, with NCCL; otherwise on one core, with gloo. All three in one process, in alternating rounds of
@@ -15,10 +15,11 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from benchmarks import ceilings, measure
+from benchmarks.plain_loop import given
 from hpc_utils.analyze import stats
 
-from . import ceilings, measure, mpi
-from .plain_loop import given
+from . import mpi
 
 ROUNDS = 9  # at least, for an interval
 
@@ -26,7 +27,7 @@ ROUNDS = 9  # at least, for an interval
 def run(options: measure.Options) -> Iterator[measure.Row]:
     """Rows of the three; the note has the interval of the median, images/s and the share of the roofline."""
     sizes = f"rounds={2 if options.quick else max(ROUNDS, options.repeats)}", f"steps={options.size(2, 20, 50)}"
-    found = json.loads(measure.last_line(measure.python("-m", "benchmarks.mpi_step", *sizes)))
+    found = json.loads(measure.last_line(measure.python("-m", "companions.mpi.benchmarks.mpi_step", *sizes)))
     case = f"step, batch {mpi.BATCH}, {found['device']}"
     rows = measure.summarise(case, "step_time", "s", found["seconds"])
     for name, row in rows.items():

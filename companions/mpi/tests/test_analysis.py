@@ -10,11 +10,10 @@ import pandas as pd
 import pytest
 
 from benchmarks import measure
-from hpc_utils.analyze import mpi
-from hpc_utils.publish.plots import mpi as mpi_plots
+from companions.mpi import analysis as mpi
+from companions.mpi import plots as mpi_plots
 from hpc_utils.records import schema
-
-from .runs import repeated
+from tests.analyze.runs import repeated
 
 PHASES = ("data", "forward", "backward", "optimizer")
 

@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
+from hpc_utils.analyze import points, stats
 from hpc_utils.records.folder import read_json
-
-from . import points, stats
 
 PARTS = ("loader", "compute", "exposed", "optimizer")  # of a step, as `measure` has them in seconds
 TIMES = [f"{part}_seconds" for part in PARTS]
 MEASURES = ["throughput", "step_seconds", "pass_seconds", "hidden_seconds", *TIMES]
 FRAMEWORKS = {"mpi": "MPI framework", "ddp": "DDP", "horovod": "Horovod", "none": "PyTorch alone"}
+LOOPS = r"^companions\.mpi\.\w+:(Mpi|Horovod)$"
 UNITS = {name: "s" for name in MEASURES if name != "throughput"} | {"over_ddp": "ratio", "test_accuracy": "share"}
 PLACE = ["framework", "parallel", "overlap", "nodes", "world_size", "global_batch", "link_gbit"]
 
 
 def measure(results: Path, runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
-    """The runs of `mnist_cnn` without a profiler.
+    """The runs of the network without a profiler: of torch (`mnist_cnn`), and of this companion's loops.
 
-    Added: framework; overlap; pass_seconds (a pass over the training set); of a step, in seconds: loader, compute (forward and
+    Added: framework, and its key in FRAMEWORKS as parallel; overlap; pass_seconds (a pass over the training set); of a step, in seconds: loader, compute (forward and
     backward pass without the wait for others), exposed (that wait), hidden (the rest of the all-reduce), optimizer.
     """
-    own = points.unprofiled(runs[runs.workload == "mnist_cnn"])
+    loop = runs.workload.str.extract(LOOPS, expand=False).str.lower()
+    own = points.unprofiled(runs[(runs.workload == "mnist_cnn") | loop.notna()])
+    own = own.assign(parallel=loop.reindex(own.index).fillna(own.parallel))
     columns = [f"{name}_seconds" for name in ("data", "forward", "backward", "optimizer", "comm", "overlap")]
     times = epochs.groupby("run_id")[columns].mean().reindex(own.run_id).set_index(own.index)
     alone = own.world_size == 1  # Horovod has no counters: NaN
@@ -33,14 +37,19 @@ def measure(results: Path, runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataF
     exposed = communication - hidden
     return own.assign(
         framework=own.parallel.map(FRAMEWORKS),
-        overlap=[one["config"].get("overlap", True) for one in records],
-        pass_seconds=[one["train_samples"] for one in records] / own.throughput,
+        overlap=[_overlaps(record["config"]) for record in records],
+        pass_seconds=[record["train_samples"] for record in records] / own.throughput,
         loader_seconds=times.data_seconds,
         compute_seconds=times.forward_seconds + times.backward_seconds - exposed.fillna(0.0),
         exposed_seconds=exposed,
         hidden_seconds=hidden,
         optimizer_seconds=times.optimizer_seconds,
     )
+
+
+def _overlaps(config: Mapping[str, Any]) -> bool:
+    """The committed runs are of a time when this was an option of all runs."""
+    return config.get("workload_args", {}).get("overlap", config.get("overlap", True))
 
 
 def configurations(measured: pd.DataFrame) -> pd.DataFrame:

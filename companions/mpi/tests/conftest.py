@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hpc_utils.launch import local
+from companions.mpi.launcher import Mpi
 
 Mpiexec = Callable[..., subprocess.CompletedProcess]
 
@@ -22,7 +22,7 @@ def mpiexec(tmp_path: Path) -> Mpiexec:
     def run(ranks: int, code: str) -> subprocess.CompletedProcess:
         program = tmp_path / "program.py"
         program.write_text(code)
-        command = [local.mpiexec(), "-n", str(ranks), sys.executable, program]
+        command = [*Mpi().command(ranks), sys.executable, program]
         return subprocess.run(command, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
 
     return run

@@ -1,4 +1,4 @@
-"""The loader and the training step of our own framework (hpc_utils.mpi) beside PyTorch's.
+"""The loader and the training step of our own framework (companions.mpi) beside PyTorch's.
 
 Loader: MNIST shifted and normalised, CIFAR-10 mirrored too, in batches of 128 that nobody reads; ours on 1 to all cores of OpenMP,
 torch's DataLoader of PIL images with 0, 1 and 2 worker processes, all on the same cores. `memory copy` is a parallel copy of
@@ -19,11 +19,10 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 
+from benchmarks import measure
+from benchmarks.plain_loop import given, pin
 from hpc_utils import datasets
 from hpc_utils.plural import counted
-
-from . import measure
-from .plain_loop import given, pin
 
 BATCH = 128
 PADDING = {"mnist": 3, "cifar10": 4}  # an eighth of the edge, as `batches` shifts
@@ -78,7 +77,7 @@ def _steps(options: measure.Options) -> Iterator[measure.Row]:
 
 def _measured(kind: str, **side: str | int) -> float:
     arguments = [f"{name}={value}" for name, value in {"kind": kind, **side}.items()]
-    return float(measure.last_line(measure.python("-m", "benchmarks.mpi", *arguments)))
+    return float(measure.last_line(measure.python("-m", "companions.mpi.benchmarks.mpi", *arguments)))
 
 
 def main(kind: str, cores: int, dataset: str = "", count: int = 0, seconds: int = 0, steps: int = 0) -> float:
@@ -97,7 +96,7 @@ def main(kind: str, cores: int, dataset: str = "", count: int = 0, seconds: int 
 
 def our_batches(dataset: str, threads: int) -> Callable[[], int]:
     """A pass over all images, by as many threads of OpenMP."""
-    from hpc_utils.mpi.loader import Batches
+    from companions.mpi.loader import Batches
 
     split = datasets.load(dataset, "train")
     batches = Batches(
@@ -141,10 +140,10 @@ def ours(kind: str) -> Callable[[], None]:
     """A step of our network."""
     import numpy as np
 
-    from hpc_utils.mpi import model
+    from companions.mpi import model
 
     if kind == "ours, cuda":
-        from hpc_utils.mpi import cuda as backend
+        from companions.mpi import cuda as backend
     else:
         backend = model
     network, optimizer = backend.CNN(batch=BATCH), backend.SGD(0.01, 0.9)

@@ -1,4 +1,4 @@
-"""Data parallelism of `hpc_utils.mpi`: its model on every rank, with gradients summed by MPI_Allreduce."""
+"""Data parallelism of the framework: its model on every rank, with gradients summed by MPI_Allreduce."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from torch import Tensor, nn
 
 from hpc_utils import datasets
 from hpc_utils.config import ConfigError, RunConfig
-from hpc_utils.mpi import model
-from hpc_utils.mpi.communication import Allreduce
+from hpc_utils.train.parallel.strategy import Strategy
+from hpc_utils.train.ranks import Ranks
 
-from ..ranks import Ranks
-from .strategy import Strategy
+from . import model
+from .communication import Allreduce
 
 
-class Mpi(Strategy):
-    """The network of `hpc_utils.mpi` in place of the workload's module, which gives it its initial weights.
+class MpiStrategy(Strategy):
+    """The framework's network in place of the workload's module, which gives it its initial weights.
 
     Attributes:
         network: with flat `parameters` and `gradients`. allreduce: of the gradients.
     """
 
-    def __init__(self, torchs: nn.Module, config: RunConfig, ranks: Ranks) -> None:
+    def __init__(self, torchs: nn.Module, config: RunConfig, ranks: Ranks, *, overlap: bool) -> None:
         super().__init__(torchs, config, ranks)
         _, share = config.batches(ranks.world_size)
         images = datasets.load(config.dataset, "train")
@@ -38,7 +38,7 @@ class Mpi(Strategy):
         self.model = self.wrapped = _Module(self.network)
         self.allreduce = Allreduce(
             ranks.group, self.network.gradients,
-            bucket_bytes=config.bucket_mb * 2**20, overlap=config.overlap, timeout=config.collective_timeout,
+            bucket_bytes=config.bucket_mb * 2**20, overlap=overlap, timeout=config.collective_timeout,
         )  # fmt: skip
         self._steps = 0
 
@@ -102,7 +102,7 @@ def framework(device: torch.device) -> ModuleType:
     if device.type == "cpu":
         return model
     try:
-        from hpc_utils.mpi import cuda
+        from . import cuda
 
         importlib.import_module("numba.cuda.np.arrayobj")  # which the first kernel would import
     except (ImportError, AttributeError) as error:

@@ -11,9 +11,9 @@ import torch
 from numba import boolean, float32, int32, int64, uint8
 from numba import cuda as numba_cuda
 
+from companions.mpi import cuda
+from companions.mpi.strategy import framework
 from hpc_utils.config import ConfigError
-from hpc_utils.mpi import cuda
-from hpc_utils.train.parallel.mpi import framework
 
 FLOATS, TABLE, BYTES, LONGS = float32[::1], int32[::1], uint8[::1], int64[::1]
 MATRIX = FLOATS, TABLE, TABLE
@@ -31,7 +31,7 @@ TILED = "product", "convolve"
 
 def test_training_in_the_simulator_is_that_of_the_cpu() -> None:
     subprocess.run(
-        [sys.executable, "-m", "tests.mpi.cuda_steps"],
+        [sys.executable, "-m", "companions.mpi.tests.cuda_steps"],
         env=os.environ | {"NUMBA_ENABLE_CUDASIM": "1"},
         check=True,
         timeout=200,
@@ -42,12 +42,12 @@ def test_training_in_the_simulator_is_that_of_the_cpu() -> None:
 def test_packages_that_do_not_fit_are_named_in_one_line(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     class Finder:
         def find_spec(self, name: str, *_: object) -> None:
-            if name == "hpc_utils.mpi.cuda":
+            if name == "companions.mpi.cuda":
                 raise error
 
     monkeypatch.setattr(sys, "meta_path", [Finder(), *sys.meta_path])
-    monkeypatch.delitem(sys.modules, "hpc_utils.mpi.cuda")
-    monkeypatch.delattr("hpc_utils.mpi.cuda")
+    monkeypatch.delitem(sys.modules, "companions.mpi.cuda")
+    monkeypatch.delattr("companions.mpi.cuda")
     with pytest.raises(
         ConfigError, match=r"numba-cuda [\d.]+ with numpy [\d.]+ cannot be imported .*pip install"
     ) as found:

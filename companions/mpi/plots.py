@@ -5,11 +5,11 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.figure import Figure
 
-from hpc_utils.analyze.mpi import FRAMEWORKS
 from hpc_utils.plural import counted
+from hpc_utils.publish.plots import drawing, style
+from hpc_utils.publish.plots.chart import charted
 
-from . import drawing, style
-from .chart import charted
+from .analysis import FRAMEWORKS
 
 PARTS = {
     "loader_seconds": "waiting for data", "compute_seconds": "compute", "exposed_seconds": "communication, exposed",
@@ -19,7 +19,7 @@ PARTS = {
 
 @charted("step-parts", "Time of a step by part: medians of the repeats.", intervals=False)
 def step_parts(table: pd.DataFrame) -> Figure:
-    """A bar for each row of `table`: `analyze.mpi.configurations`."""
+    """A bar for each row of `table`: `analysis.configurations`."""
     figure, ((axes,),) = drawing.panels(1, height=0.6 + 0.28 * len(table))
     places = range(len(table), 0, -1)
     drawing.stacked(axes, places, 1e3 * table[[*PARTS]].rename(columns=PARTS), PARTS.values())
@@ -31,7 +31,7 @@ def step_parts(table: pd.DataFrame) -> Figure:
 
 @charted("speedup", "Speed-up over one rank of the same framework, with 95 % intervals.")
 def speedup(table: pd.DataFrame) -> Figure:
-    """`table`: `analyze.mpi.configurations` of several ranks."""
+    """`table`: `analysis.configurations` of several ranks."""
     figure, ((axes,),) = drawing.panels(1, height=2.4)
     beside = 1 + 0.03 * table.framework.map(list(FRAMEWORKS.values()).index)  # no interval hides another
     drawing.lines(axes, table.assign(place=table.world_size * beside), "place", "speedup", "framework")
@@ -48,7 +48,7 @@ def speedup(table: pd.DataFrame) -> Figure:
     intervals=False,
 )
 def learning(table: pd.DataFrame) -> Figure:
-    """`table`: `analyze.mpi.learned`."""
+    """`table`: `analysis.learned`."""
     figure, ((axes,),) = drawing.panels(1, height=2.4)
     for number, framework in enumerate(FRAMEWORKS.values()):
         for _, rows in table[table.framework == framework].groupby("run_id"):
@@ -60,7 +60,7 @@ def learning(table: pd.DataFrame) -> Figure:
 
 @charted("side-by-side", "Measured side by side: median, lowest and highest of the rounds.", intervals=False)
 def side_by_side(table: pd.DataFrame, column: str) -> Figure:
-    """A panel for each case, a row for each variant. `table`: `analyze.mpi.benchmark`, of this column."""
+    """A panel for each case, a row for each variant. `table`: `analysis.benchmark`, of this column."""
     cases = list(dict.fromkeys(table.case))
     rows = max(table.groupby("case").size())
     figure, grid = drawing.panels(1, len(cases), height=0.5 + 0.2 * rows, sharex=True)

@@ -14,7 +14,7 @@ from .conftest import Mpiexec
 SUMS = """
 import json, time
 import numpy as np
-from hpc_utils.mpi.communication import MPI, Allreduce
+from companions.mpi.communication import MPI, Allreduce
 
 comm, found = MPI.COMM_WORLD, []
 for overlap in (False, True):
@@ -36,7 +36,7 @@ MPI.Finalize()
 FAULTY = """
 import time
 import numpy as np
-from hpc_utils.mpi.communication import MPI, Allreduce
+from companions.mpi.communication import MPI, Allreduce
 
 rank = MPI.COMM_WORLD.rank
 gradients = np.zeros(8 + FAULT("shape"), np.float32)
@@ -80,7 +80,7 @@ def test_slices_come_in_order(mpiexec: Mpiexec) -> None:
 
 
 def test_hello_world_names_every_rank(mpiexec: Mpiexec) -> None:
-    done = mpiexec(2, "import runpy; runpy.run_module('hpc_utils.mpi', run_name='__main__')")
+    done = mpiexec(2, "import runpy; runpy.run_module('companions.mpi', run_name='__main__')")
     assert [line[:11] for line in done.stdout.splitlines()] == ["rank 0 of 2", "rank 1 of 2"]
 
 

@@ -1,0 +1,1 @@
+"""Measured side by side by `python -m benchmarks NAME`."""

@@ -1,0 +1,77 @@
+"""How the ranks of a workload's own loop start and meet, where torchrun and torch.distributed do not do it.
+
+A `Loop` names its launcher as text, `launcher = "module:Class"`, so that `hpc` starts its ranks without importing the loop,
+which needs torch.
+"""
+
+from __future__ import annotations
+
+import ast
+import pkgutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from . import source_code
+
+if TYPE_CHECKING:
+    from hpc_utils.train.ranks import Ranks
+
+
+class Launcher:
+    """The base of launchers; as it is, torchrun starts the ranks, and they join torch's process group.
+
+    Attributes:
+        starts_ranks: `command` starts every rank on this machine and srun every rank of a job, in place of torchrun; they meet
+            by `join`.
+    """
+
+    starts_ranks: ClassVar[bool] = False
+
+    def refusal(self) -> str:
+        """Why the ranks cannot run with what is installed here; empty if they can."""
+        return ""
+
+    def command(self, ranks: int) -> list[str]:
+        """The words before Python that start `ranks` processes on this machine.
+
+        Raises:
+            ConfigError: the program is not here.
+        """
+        raise NotImplementedError
+
+    def join(self) -> Ranks:
+        """This process's place among the ranks, with their collectives; device and cores are still the defaults.
+
+        Raises:
+            ConfigError: a library is missing.
+        """
+        raise NotImplementedError
+
+    def leave(self) -> None:
+        """End the communication of a rank that succeeded."""
+
+
+def find(workload: str) -> Launcher | None:
+    """The launcher that a user's own loop names; None if torchrun starts its ranks, as those of all other workloads."""
+    for path in source_code.files(workload)[:1]:
+        name = _named(path, workload.partition(":")[2])
+        return load(name) if name else None
+    return None
+
+
+def load(name: str) -> Launcher:
+    """The launcher `module:Class`."""
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    return pkgutil.resolve_name(name)()
+
+
+def _named(path: Path, loop: str) -> str:
+    """What the class `loop` in the module `path` assigns to `launcher`."""
+    for node in ast.walk(source_code.syntax(path)):
+        if isinstance(node, ast.ClassDef) and node.name == loop:
+            for line in node.body:
+                if isinstance(line, ast.Assign) and [ast.unparse(name) for name in line.targets] == ["launcher"]:
+                    return ast.literal_eval(line.value)
+    return ""
