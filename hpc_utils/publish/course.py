@@ -13,10 +13,11 @@ from pathlib import Path
 import pandas as pd
 
 from hpc_utils import paths, provenance, records, source_code
-from hpc_utils.analyze import points, scaling, workshop
+from hpc_utils.analyze import points, scaling
 from hpc_utils.plural import counted
 from hpc_utils.provenance.system import markdown_table
 from hpc_utils.records import Records, StudyIndex, atomic, packed
+from hpc_utils.records.accounting import read_accounting
 from hpc_utils.records.fingerprint import portable
 from hpc_utils.records.folder import MONITOR, read_json
 from hpc_utils.records.identity import task
@@ -114,7 +115,7 @@ def write(study: str, results: Path, output: Path) -> list[str]:
             f"no run of {study} in {results} is complete: `hpc status` and `hpc collect` say why"
         )
     rows, runs = table(results, found), found.runs.sort_values("started")
-    accounted = workshop.accounting(results, runs.run_id)
+    accounted = read_accounting(results, runs.run_id)
     notes = []
     if lacking := ", ".join(found.refused | found.unfinished):
         notes += [f"Of {counted(len(index.run_ids), 'run')} these are not complete, or refused: {lacking}."]
