@@ -30,6 +30,7 @@ LONGEST = (
     *RANKS,
     "tests/test_reproduce.py",
     "tests/notebooks/",
+    "companions/",
     "tests/launch/",
     "tests/interactive/",
     "tests/doctor/",

@@ -1,7 +1,8 @@
 """`hpc`: the commands that compose the rooms. Notebooks call the same functions.
 
 One module holds the commands of one subject; a command imports what it needs when it is called, so that `hpc --help` stays
-fast. `common` holds the options and helpers that several modules share.
+fast. `common` holds the options and helpers that several modules share. A companion's `commands.py` adds commands or options by its
+function `register(main)`.
 
 The room is larger than its budget because 40 commands have more than 100 options and arguments, each declared once with its help.
 """
@@ -10,6 +11,9 @@ from __future__ import annotations
 
 import errno
 import gc
+import importlib
+import importlib.util
+import pkgutil
 
 import click
 
@@ -83,3 +87,17 @@ def main() -> None:
 
 for _command in (*(one for commands in SECTIONS.values() for one in commands), run.point):
     main.add_command(_command)
+
+
+def register_companions(group: click.Group) -> None:
+    """Let each companion that has a module `commands` add its commands and options to `group`."""
+    try:
+        companions = importlib.import_module("companions")
+    except ModuleNotFoundError:  # an installation without them
+        return
+    for package in pkgutil.iter_modules(companions.__path__, "companions."):
+        if package.ispkg and importlib.util.find_spec(f"{package.name}.commands"):
+            importlib.import_module(f"{package.name}.commands").register(group)
+
+
+register_companions(main)

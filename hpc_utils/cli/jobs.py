@@ -73,7 +73,7 @@ def plan(study, cluster_name, node_type, seconds_per_epoch, gpu, as_markdown, cs
     from hpc_utils.launch import cluster as clusters
     from hpc_utils.launch import job_environment, submit
     from hpc_utils.launch import study as studies
-    from hpc_utils.publish import proposal
+    from hpc_utils.publish import plan_table
     from hpc_utils.records import atomic, probes
 
     peak = peaks.find(gpu) if gpu else None
@@ -104,10 +104,10 @@ def plan(study, cluster_name, node_type, seconds_per_epoch, gpu, as_markdown, cs
     table, total = budget.table(estimates, prices), budget.total(estimates, prices)
     if csv_file:
         atomic.write_text(csv_file, table.to_csv(index=False, lineterminator="\n"))
-    draw = proposal.markdown if as_markdown else proposal.plain
+    write = plan_table.markdown if as_markdown else plan_table.plain
     caption = f"{planned.study.title} on {found.title} ({node.name}): expected [low, high]"
-    notes = [*proposal.notes(table, peak), *(f"{line}." for line in planned.impossible)]
-    click.echo(draw(proposal.resources(table, total), notes, caption))
+    notes = [*plan_table.table_notes(table, peak), *(f"{line}." for line in planned.impossible)]
+    click.echo(write(plan_table.resource_table(table, total), notes, caption))
     print_ceilings(planned)
     if "time limit" in set(estimates.basis):
         click.echo(

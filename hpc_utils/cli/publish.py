@@ -147,35 +147,25 @@ def _print_citable(sets: Any, pattern: str) -> None:
 
 
 @click.command()
-@click.argument("name", metavar="[FIGURE|STUDY]", required=False)
+@click.argument("name", metavar="[FIGURE]", required=False)
 @click.option("--list", "as_list", is_flag=True, help="List the figures and their captions.")
-@click.option(
-    "--course", is_flag=True, help="Write the folder that a course asks for about STUDY (default: the only one)."
-)
-@results_option(f"Default: results/ and, for figures, all committed sets. {SET}")
+@results_option(f"Default: results/ and all committed sets. {SET}")
 @click.option("--format", "formats", default="pdf,svg,png", help="Of the figure, separated by commas.")
 @click.option(
     "--output",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Default: results/export, or results/course/STUDY.",
+    help="Default: results/export.",
 )
-def export(name, as_list, course, folder, formats, output):
-    """Write one figure with data and source, or a course's hand-in.
-
-    A figure comes as PDF, SVG and PNG. For a course (docs/course.md), the folder has results.csv, run.sh, submit.sbatch, reproduce.md,
-    SYSTEM.md, Slurm's accounting and the figures of the study.
+def export(name, as_list, folder, formats, output):
+    """Write one figure with data and source, as PDF, SVG and PNG.
 
     \b
     hpc export --list
     hpc export laptop:laptop-efficiency
     hpc export scaling-efficiency --results rehearsal --format svg
-    hpc export --course laptop --results epyc-2core
     """
     from hpc_utils.publish import exports, figure_export, staleness
 
-    if course:
-        _export_course(name, folder or paths.results(), output)
-        return
     if bool(name) == as_list:
         raise click.UsageError("give either a FIGURE or --list")
     committed = sorted(path for path in paths.reference().glob("*") if path.is_dir())
@@ -193,19 +183,6 @@ def export(name, as_list, course, folder, formats, output):
         click.echo(path)
     for fault in staleness.page_faults(exports.read(chosen.folder), chosen.drawn.page):
         click.secho(f"warning: {fault}", fg="yellow", err=True)
-
-
-def _export_course(study: str | None, folder: Path, output: Path | None) -> None:
-    from hpc_utils.publish import course
-
-    known = sorted(path.stem for path in (folder / "studies").glob("*.json"))
-    if not study and len(known) != 1:
-        raise click.UsageError(f"--course: give a STUDY: {', '.join(known) or f'{folder} has none'}")
-    study = study or known[0]
-    output = output or paths.results() / "course" / study
-    for note in course.write(study, folder, output):
-        click.secho(note, fg="yellow", err=True)
-    click.echo(output)
 
 
 @click.command()

@@ -94,6 +94,8 @@ class Symptom(toml_config.Strict):
     kind: Kind = Kind.CAUSE
     here: str = ""
     state: str = ""
+    report: str = ""
+    example: str = ""
 
 
 @dataclass

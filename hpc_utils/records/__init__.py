@@ -7,6 +7,7 @@ folder       the folder of a run; `claim` gives it to one process at a time
 identity     a run's id, and the columns in which runs of one configuration are equal
 load         reads a result set and refuses runs that fail `checks`
 packed       a committed result set in a few files
+accounting   Slurm's accounting of the jobs that made runs
 fingerprint  detects changed evidence
 probes, compute_profile  measurements of machines
 study        the index of a study

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tomllib
 from collections.abc import Callable, Iterable
 from functools import cached_property
 
@@ -30,7 +31,6 @@ from hpc_utils.analyze.profiles import peaks, roofline
 from hpc_utils.analyze.value import Value
 from hpc_utils.launch import cluster, submit
 from hpc_utils.launch import study as studies
-from hpc_utils.publish import workplan
 from hpc_utils.records import probes
 
 from . import BLAS, Pins, Rows, profiles
@@ -268,14 +268,15 @@ def claims(name: str, pins: Pins) -> Rows:
 
 def plan() -> Pins:
     """What the planned studies take, as chapter 07 predicts it from the operations counted in one set."""
-    own, planned = ResultSet("epyc-avx512"), workplan.read(paths.root() / "paper/plan.toml")
+    own = ResultSet("epyc-avx512")
+    planned = tomllib.loads((paths.root() / "paper/plan.toml").read_text())
     site = cluster.read("leonardo")
     node, seen, estimates, prices = site.node(), set(), {}, {}
     predict = fit.predictor(
         own.runs, own.found.epochs, probes.read("compute", own.folder), gbit=site.network.link_gbit or math.inf
     )
     roughly = budget.from_peak_rate(own.runs, peaks.find("A100 40GB"))
-    for name in planned.studies:
+    for name in (study for package in planned["package"] for study in package.get("studies", ())):
         one = studies.plan(name, submit.target_on(site, node, name), needs_data=False)
         points = [point for point in studies.forecast(one) if point["run_id"] not in seen]
         seen |= {point["run_id"] for point in points}
@@ -289,7 +290,7 @@ def plan() -> Pins:
         most = {"study": name, "nodes": int(frame.nodes.max()), "devices": int(frame.world_size.max())}
         total = [budget.total(frame, prices) | most]
         found |= rows(total, "study", "runs nodes devices hours~ node_hours~ device_hours~ cost~")
-    attained = {"attained": {"share": list(budget.ATTAINED)}, "contingency": {"share": planned.contingency}}
+    attained = {"attained": {"share": list(budget.ATTAINED)}, "contingency": {"share": planned["contingency"]}}
     return {"plan": found, "allowances": attained}
 
 

@@ -6,9 +6,8 @@ from collections.abc import Iterable
 
 import pandas as pd
 
+from hpc_utils.analyze import points, stats
 from hpc_utils.records.study import StudyIndex
-
-from . import points, stats
 
 RULE = 8  # loader workers a GPU: "2 x GPUs x 4" processes in all
 ALIKE = [name for name in (*points.SAME, *points.POINT) if name != "settings"]  # in the points of one comparison
@@ -19,8 +18,9 @@ UNITS = {"warmup_seconds": "s", "gain": "ratio", "of_best": "share", "of_peak": 
 def series(studies: Iterable[StudyIndex], runs: pd.DataFrame, name: str, options: list[str]) -> pd.DataFrame:
     """The runs of the series `name` on cores of their own, without a profiler, with the columns `options`: their parameters."""
     planned = {run.run_id: run.parameters for index in studies for run in index.runs if run.series == name}
-    own = points.unprofiled(runs[runs.run_id.isin(planned) & ~points.barred(runs)])
-    return own.assign(**{option: [planned[run].get(option) for run in own.run_id] for option in options})
+    series_runs = points.unprofiled(runs[runs.run_id.isin(planned) & ~points.barred(runs)])
+    values = {option: [planned[run_id].get(option) for run_id in series_runs.run_id] for option in options}
+    return series_runs.assign(**values)
 
 
 def loader_workers(studies: Iterable[StudyIndex], runs: pd.DataFrame) -> pd.DataFrame:
@@ -31,13 +31,18 @@ def loader_workers(studies: Iterable[StudyIndex], runs: pd.DataFrame) -> pd.Data
     and <column>_high (95 %); repeats; runs.
     """
     measures = ["throughput", "warmup_seconds"]
-    found = points.gather(series(studies, runs, "loader-workers", ["loader_workers"]), measures, ["loader_workers"])
+    measured = points.gather(
+        series(studies, runs, "loader-workers", ["loader_workers"]), measures, ["loader_workers"]
+    )
     rows = []
-    for _, own in found.groupby(points.number(found, ALIKE)):
-        alone, best = own[own.loader_workers == 0], own.loc[own.throughput.idxmax()]
-        for row in own.sort_values("loader_workers").to_dict("records"):
-            gain = points.over(row, alone.iloc[0] if len(alone) else None, "throughput")
-            rows.append(row | gain.columns("gain") | points.over(row, best, "throughput").columns("of_best"))
+    for _, comparison in measured.groupby(points.number(measured, ALIKE)):
+        unaided = comparison[comparison.loader_workers == 0]
+        base = unaided.iloc[0] if len(unaided) else None
+        best = comparison.loc[comparison.throughput.idxmax()]
+        for row in comparison.sort_values("loader_workers").to_dict("records"):
+            gain = points.over(row, base, "throughput")
+            of_best = points.over(row, best, "throughput")
+            rows.append(row | gain.columns("gain") | of_best.columns("of_best"))
     ends = stats.columns([*measures, "gain", "of_best"])
     return pd.DataFrame(rows, columns=["device_name", "loader_workers", "threads_per_rank", *ends, "repeats", "runs"])
 
@@ -50,16 +55,17 @@ def judge_rule(table: pd.DataFrame) -> pd.DataFrame:
     and "too many" if it is slower than the best); repeats, runs.
     """
     rows = []
-    for _, own in table.groupby(["device_name", "threads_per_rank"], sort=False):
-        ruled = own[own.loader_workers == RULE]
+    for _, machine in table.groupby(["device_name", "threads_per_rank"], sort=False):
+        ruled = machine[machine.loader_workers == RULE]
         if ruled.empty:
             continue
-        reaches = own.of_best_high.fillna(own.of_best) >= 1
-        enough, row = own.loader_workers[reaches].min(), ruled.iloc[0].to_dict()
+        reaches_best = machine.of_best_high.fillna(machine.of_best) >= 1
+        enough = machine.loader_workers[reaches_best].min()
         verdict = "right" if enough == RULE else "more than needed" if enough < RULE else "too few"
-        if enough < RULE and not reaches[ruled.index[0]]:
+        if enough < RULE and not reaches_best[ruled.index[0]]:
             verdict = "too many"
-        rows.append(row | {"rule": RULE, "enough": enough, "verdict": verdict, "runs": tuple(own.runs.explode())})
+        judgement = {"rule": RULE, "enough": enough, "verdict": verdict, "runs": tuple(machine.runs.explode())}
+        rows.append(ruled.iloc[0].to_dict() | judgement)
     ends = stats.columns(["of_best"])
     names = ["device_name", "threads_per_rank", "rule", "enough", *ends, "verdict", "repeats", "runs"]
     return pd.DataFrame(rows, columns=names)
@@ -71,13 +77,15 @@ def memory(studies: Iterable[StudyIndex], runs: pd.DataFrame) -> pd.DataFrame:
     Columns: `MEMORY`; peak_bytes (of the process on a CPU, with interpreter and libraries; of tensors on a GPU), step_seconds;
     of_peak and longer (these over the plain step's), each with <column>_low and <column>_high (95 %); repeats; runs.
     """
-    measures, rows = ["peak_bytes", "step_seconds"], []
-    found = points.gather(series(studies, runs, "memory", MEMORY), measures, MEMORY)
-    for _, own in found.groupby(points.number(found, ALIKE)):
-        plain = own[(own.accumulate == 1) & ~own.activation_checkpointing.astype(bool)]
+    measures = ["peak_bytes", "step_seconds"]
+    measured = points.gather(series(studies, runs, "memory", MEMORY), measures, MEMORY)
+    rows = []
+    for _, comparison in measured.groupby(points.number(measured, ALIKE)):
+        plain = comparison[(comparison.accumulate == 1) & ~comparison.activation_checkpointing.astype(bool)]
         base = plain.iloc[0] if len(plain) else None
-        for row in own.sort_values(MEMORY[::-1]).to_dict("records"):
-            less, longer = (points.over(row, base, name) for name in measures)
-            rows.append(row | less.columns("of_peak") | longer.columns("longer"))
+        for row in comparison.sort_values(MEMORY[::-1]).to_dict("records"):
+            of_peak = points.over(row, base, "peak_bytes")
+            longer = points.over(row, base, "step_seconds")
+            rows.append(row | of_peak.columns("of_peak") | longer.columns("longer"))
     ends = stats.columns([*measures, "of_peak", "longer"])
     return pd.DataFrame(rows, columns=["device_name", *MEMORY, *ends, "repeats", "runs"])

@@ -7,10 +7,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from hpc_utils.analyze import guide
+from companions.guide import analysis
 from hpc_utils.records.study import StudyIndex, StudyRun
-
-from .runs import MIB, repeated
+from tests.analyze.runs import MIB, repeated
 
 
 def study(series: str, *kinds: tuple[dict[str, Any], float, dict[str, Any]]) -> tuple[list[StudyIndex], pd.DataFrame]:
@@ -26,7 +25,7 @@ def study(series: str, *kinds: tuple[dict[str, Any], float, dict[str, Any]]) -> 
 
 def workers(*seconds: float) -> pd.DataFrame:
     kinds = [({"loader_workers": n}, one, {}) for n, one in zip((0, 1, 2, 4, 8, 16), seconds, strict=True)]
-    return guide.loader_workers(*study("loader-workers", *kinds))
+    return analysis.loader_workers(*study("loader-workers", *kinds))
 
 
 @pytest.mark.parametrize(
@@ -43,7 +42,7 @@ def test_the_rule_is_judged_by_the_fewest_workers_that_are_enough(seconds, enoug
     assert table.loader_workers.tolist() == [0, 1, 2, 4, 8, 16] and (table.repeats == 3).all()
     assert table.gain.tolist() == pytest.approx([seconds[0] / one for one in seconds])
     assert table.of_best.max() == 1 and (table.gain_low[1:] < table.gain[1:]).all()
-    (row,) = guide.judge_rule(table).to_dict("records")
+    (row,) = analysis.judge_rule(table).to_dict("records")
     assert (row["rule"], row["enough"], row["verdict"]) == (8, enough, verdict)
     assert row["of_best"] == pytest.approx(min(seconds) / seconds[4]) and len(row["runs"]) == 18
 
@@ -53,7 +52,7 @@ def test_memory_and_time_are_over_those_of_the_plain_step() -> None:
         ({"accumulate": parts, "activation_checkpointing": kept}, seconds, {"peak_rss_bytes": size * MIB})
         for parts, kept, seconds, size in ((1, False, 10, 800), (1, True, 13, 400), (4, False, 11, 200))
     ]
-    table = guide.memory(*study("memory", *kinds)).set_index(guide.MEMORY)
+    table = analysis.memory(*study("memory", *kinds)).set_index(analysis.MEMORY)
     assert table.of_peak.to_dict() == pytest.approx({(1, False): 1, (4, False): 0.25, (1, True): 0.5})
     assert table.longer.to_dict() == pytest.approx({(1, False): 1, (4, False): 1.1, (1, True): 1.3})
     assert table.longer_low[1, True] < 1.3 < table.longer_high[1, True]
@@ -61,5 +60,5 @@ def test_memory_and_time_are_over_those_of_the_plain_step() -> None:
 
 def test_another_series_is_left_out() -> None:
     studies, runs = study("strong", ({"loader_workers": 0, "accumulate": 1}, 10, {}))
-    table = guide.loader_workers(studies, runs)
-    assert table.empty and guide.judge_rule(table).empty and guide.memory(studies, runs).empty
+    table = analysis.loader_workers(studies, runs)
+    assert table.empty and analysis.judge_rule(table).empty and analysis.memory(studies, runs).empty

@@ -6,19 +6,19 @@ import pandas as pd
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
-from . import drawing, style
-from .chart import charted
+from hpc_utils.publish.plots import drawing, style
+from hpc_utils.publish.plots.chart import charted
 
 
 @charted("workers", "Throughput by loader workers of a rank; the line marks those that the guides' rule asks for.")
 def workers(table: pd.DataFrame, rule: int) -> Figure:
-    """`table`: `analyze.guide.loader_workers`. rule: loader workers that are marked."""
+    """`table`: `analysis.loader_workers`. rule: loader workers that are marked."""
     figure, axes = plt.subplots(figsize=(style.COLUMN, 2.4))
     counts = sorted(set(table.loader_workers))  # evenly spaced: none of them has no place on a logarithmic axis
     places = table.loader_workers.map(counts.index)
-    for number, (cores, own) in enumerate(table.groupby(["device_name", "threads_per_rank"])):
-        look = style.series(number) | {"label": f"{cores[0]}, {cores[1]:g} cores"}
-        drawing.points(axes, places[own.index], own, "throughput", **look)
+    for number, ((device, cores), rows) in enumerate(table.groupby(["device_name", "threads_per_rank"])):
+        look = style.series(number) | {"label": f"{device}, {cores:g} cores"}
+        drawing.points(axes, places[rows.index], rows, "throughput", **look)
     if rule in counts:
         axes.axvline(counts.index(rule), label=f"rule of the guides: {rule}", **style.IDEAL)
     axes.set_xticks(range(len(counts)), counts)

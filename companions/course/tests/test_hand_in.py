@@ -14,9 +14,9 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner, Result
 
+from companions.course import hand_in
 from hpc_utils import paths, records
 from hpc_utils.cli import main
-from hpc_utils.publish import course
 from hpc_utils.records import atomic
 from hpc_utils.records.folder import read_json
 from tests.support import copy_runs
@@ -113,7 +113,7 @@ def test_the_utilisation_is_that_of_the_gpus_in_the_epoch(tmp_path: Path) -> Non
     (run / "monitor").mkdir()
     frame = pd.DataFrame(log, columns=["time", "device", "utilization_percent"])
     frame.to_csv(run / "monitor/node1.csv", index=False)
-    found = course.table(tmp_path, records.load(tmp_path))
+    found = hand_in.epoch_table(tmp_path, records.load(tmp_path))
     assert second.epoch == 2 and found.util_gpu.iloc[0] == 80 and found.util_gpu.iloc[1:].isna().all()
 
 
@@ -150,12 +150,13 @@ def test_a_study_in_a_folder_of_ones_own_takes_its_file_and_its_workload_along(
         done.exit_code == 0 and "mine.toml is not here" in done.stderr and "parts/gated.py is not here" in done.stderr
     )
     (tmp_path / "mine.toml").write_text("repeats = 3")
-    (desk / "parts/gated.py").write_text("net = None")
+    (desk / "parts/gated.py").write_text("from .layers import net")
+    (desk / "parts/layers.py").write_text("net = None")
     done = export("mine", "--output", str(output))
     assert done.exit_code == 0 and "not here" not in done.stderr
-    assert (output / "mine.toml").read_text() == "repeats = 3" and (
-        output / "parts/gated.py"
-    ).read_text() == "net = None"
+    assert (output / "mine.toml").read_text() == "repeats = 3"
+    assert (output / "parts/gated.py").read_text() == "from .layers import net"
+    assert (output / "parts/layers.py").read_text() == "net = None", "what the workload imports comes along"
     (output / "hpc").write_text('#!/bin/bash\n[[ $1 == data ]] || echo "$PWD" "$@"')
     (output / "hpc").chmod(0o755)
     environment = {"PATH": f"{output}:{os.environ['PATH']}"}

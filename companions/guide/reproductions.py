@@ -1,9 +1,9 @@
 """What goes wrong in distributed training, reproduced on CPU: each function fails as its symptom does, and passes when `fixed`.
 
 Each runs in processes of its own, with a time limit and a folder that is removed. The keys of `REPRODUCTIONS` are names in
-`launch/symptoms.toml`; chapter 11 shows the functions, their output without and with the fix, and what `hpc diagnose` finds.
+`hpc_utils/launch/symptoms.toml`; chapter 11 shows the functions, their output without and with the fix, and what `hpc diagnose` finds.
 
-    python -m hpc_utils.doctor.reproductions            all, as JSON: {name: [output, output with the fix]}
+    python -m companions.guide.reproductions            all, as JSON: {name: [output, output with the fix]}
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ REPRODUCTIONS: dict[str, tuple[Function, int]] = {}  # by symptom: the function,
 
 
 def reproduces(symptom: str, ranks: int = 1) -> Callable[[Function], Function]:
+    """Add the function to `REPRODUCTIONS`."""
+
     def add(function: Function) -> Function:
         REPRODUCTIONS[symptom] = function, ranks
         return function
@@ -63,8 +65,8 @@ def second_job(rank: int, fixed: bool) -> None:
 @reproduces("rendezvous")
 def wrong_endpoint(rank: int, fixed: bool) -> None:
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, timeout=SHORT)
-    with closing(socket.create_server(("", 0))) as other:
-        unused = other.getsockname()[1]
+    with closing(socket.create_server(("", 0))) as server:
+        unused = server.getsockname()[1]
     dist.TCPStore("127.0.0.1", store.port if fixed else unused, timeout=LONG if fixed else SHORT)
 
 
@@ -200,9 +202,9 @@ def full_device(rank: int, fixed: bool) -> None:
 def two_kernels(rank: int, fixed: bool) -> None:
     import zmq
 
-    with zmq.Context() as context, context.socket(zmq.ROUTER) as one, context.socket(zmq.ROUTER) as two:
-        port = one.bind_to_random_port("tcp://127.0.0.1")
-        two.bind(f"ipc://{Path.cwd()}/kernel" if fixed else f"tcp://127.0.0.1:{port}")
+    with zmq.Context() as context, context.socket(zmq.ROUTER) as first, context.socket(zmq.ROUTER) as second:
+        port = first.bind_to_random_port("tcp://127.0.0.1")
+        second.bind(f"ipc://{Path.cwd()}/kernel" if fixed else f"tcp://127.0.0.1:{port}")
 
 
 @reproduces("loss-nan")
@@ -275,12 +277,12 @@ def _rank(rank: int, function: Function, ranks: int, fixed: bool, port: int) -> 
 
 
 def _port() -> int:
-    with closing(socket.create_server(("127.0.0.1", 0))) as free:
-        return free.getsockname()[1]
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        return server.getsockname()[1]
 
 
 if __name__ == "__main__":
     chosen = sys.argv[1:] or list(REPRODUCTIONS)
     with redirect_stdout(sys.stderr):
-        found = {name: [_output(*REPRODUCTIONS[name], fixed) for fixed in (False, True)] for name in chosen}
-    print(json.dumps(found))
+        outputs = {name: [_output(*REPRODUCTIONS[name], fixed) for fixed in (False, True)] for name in chosen}
+    print(json.dumps(outputs))

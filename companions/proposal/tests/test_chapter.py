@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from companions.proposal.work_plan import read_work_plan
 from hpc_utils import paths, provenance
-from hpc_utils.publish import exports, workplan
-
-from .chapters import said
+from hpc_utils.publish import exports
+from tests.notebooks.chapters import said
 
 CHAPTER = "07_proposal"
 COUNTED = paths.root() / "results/reference/epyc-avx512"
@@ -17,7 +17,7 @@ def test_the_plan_is_predicted_and_exported() -> None:
     found = exports.read(COUNTED)
     assert "plan-gantt" in found.figures
     assert found.pages[CHAPTER]["fingerprint"][: provenance.SHORT] in said(COUNTED / f"notebooks/{CHAPTER}.ipynb")
-    plan = workplan.read(paths.root() / "paper/plan.toml")
+    plan = read_work_plan(paths.root() / "paper/plan.toml")
     table = found.frame("plan-studies").set_index("study")
     assert table.index.tolist() == [*plan.studies, "Total"] and set(table.basis) == {"operations"}
     total = table.loc["Total"]

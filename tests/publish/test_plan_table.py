@@ -1,4 +1,4 @@
-"""The resource table of a proposal, and `hpc plan`, which prints it, on a cluster that is not here."""
+"""`hpc plan` and the table that it prints, on a cluster that is not here."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hpc_utils.cli import main
 from hpc_utils.launch import cluster as clusters
 from hpc_utils.launch import study as studies
 from hpc_utils.launch.target import Target
-from hpc_utils.publish import proposal
+from hpc_utils.publish import plan_table
 from hpc_utils.records import load
 
 REFERENCE = Path(__file__).resolve().parents[2] / "results/reference/epyc-2core"
@@ -82,16 +82,9 @@ def test_a_like_gpu_stands_in_where_nothing_ran(study: str, monkeypatch: pytest.
     assert not hint, "nothing rests on a time limit"
 
 
-def test_a_proposals_table_has_a_row_a_study_and_the_total() -> None:
-    ends = {f"{name}{end}": value for name in ("node_hours", "device_hours") for end, value in
-            (("", 12.34), ("_low", 5.6), ("_high", 1234.5))}  # fmt: skip
-    study = {"study": "wide", "runs": 45, "nodes": 32, "devices": 128, "basis": "operations"} | ends
-    table = proposal.studies(pd.DataFrame([study, study | {"study": "Total"}]), {"wide": "WP4"})
-    first, last = table.astype(str).values.tolist()
-    assert first == ["WP4", "wide", "45", "32 x 4", "12.3 [5.6, 1,234]", "12.3 [5.6, 1,234]", "operations"]
-    assert last[:4] == ["", "Total", "45", ""]
-    said = proposal.notes(pd.DataFrame([study]), peaks.find("A100 40GB"))
-    assert said[0].startswith("operations: ") and said[-1].startswith("The like device is A100 40GB")
+def test_the_notes_explain_the_bases_of_the_table() -> None:
+    notes = plan_table.table_notes(pd.DataFrame([{"basis": "operations"}]), peaks.find("A100 40GB"))
+    assert notes[0].startswith("operations: ") and notes[-1].startswith("The like device is A100 40GB")
 
 
 def test_a_study_of_which_nothing_can_run_gives_the_reason(study: str) -> None:

@@ -16,13 +16,12 @@ from hpc_utils import paths, provenance, records, source_code
 from hpc_utils.analyze import points, scaling
 from hpc_utils.plural import counted
 from hpc_utils.provenance.system import markdown_table
+from hpc_utils.publish import exports, figure_export, staleness
 from hpc_utils.records import Records, StudyIndex, atomic, packed
 from hpc_utils.records.accounting import read_accounting
 from hpc_utils.records.fingerprint import portable
 from hpc_utils.records.folder import MONITOR, read_json
 from hpc_utils.records.identity import task
-
-from . import exports, figure_export, staleness
 
 # The columns that the course asks for, in its order, and what they hold.
 COLUMNS = {
@@ -103,78 +102,88 @@ runs at hand, `hpc verify {run}` repeats one and compares the two.
 {columns}"""
 
 
-def write(study: str, results: Path, output: Path) -> list[str]:
+def write_folder(study: str, results: Path, output: Path) -> list[str]:
     """Write the folder `output` about `study` of the set `results`; returns what its reader should know, a line each.
 
     Raises:
         UnknownStudy: it was never run with these results. CannotExport: no run is complete, or a figure was changed since.
     """
-    index, found = records.read_study(study, results), records.load(results, study=study)
-    if found.runs.empty:
+    index = records.read_study(study, results)
+    study_records = records.load(results, study=study)
+    if study_records.runs.empty:
         raise figure_export.CannotExport(
             f"no run of {study} in {results} is complete: `hpc status` and `hpc collect` say why"
         )
-    rows, runs = table(results, found), found.runs.sort_values("started")
-    accounted = read_accounting(results, runs.run_id)
+    runs = study_records.runs.sort_values("started")
     notes = []
-    if lacking := ", ".join(found.refused | found.unfinished):
-        notes += [f"Of {counted(len(index.run_ids), 'run')} these are not complete, or refused: {lacking}."]
-    notes += (f"{line}." for line in records.by_other_code(found, results, study))
-    notes += _figures(results, study, index, found, output / "figures")
-    if accounted.empty:
-        none = runs.job_id.isna().all()
-        notes += [f"No `sacct.csv`: {'no run was a Slurm job' if none else 'none is archived with the runs'}."]
-    else:
-        accounted = accounted.drop(columns="run_id").drop_duplicates()
-        atomic.write_text(output / "sacct.csv", accounted.to_csv(index=False, lineterminator="\n"))
+    if missing := ", ".join(study_records.refused | study_records.unfinished):
+        notes += [f"Of {counted(len(index.run_ids), 'run')} these are not complete, or refused: {missing}."]
+    notes += (f"{line}." for line in records.by_other_code(study_records, results, study))
+    notes += _write_figures(results, study, index, study_records, output / "figures")
+    notes += _write_accounting(results, runs, output)
+    rows = epoch_table(results, study_records)
     if empty := [name for name in rows if rows[name].isna().all()]:
         notes += [f"Not measured, so empty in every row: {', '.join(empty)}."]
     atomic.write_text(output / "results.csv", rows.to_csv(index=False, lineterminator="\n"))
     origins = [read_json(results / path / "provenance.json") for path in runs.path]
     provenance.write_system(origins, output / "SYSTEM.md")
-    of = {"tasks": map(task, runs.to_dict("records")), "precisions": runs.precision, "ranks": runs.world_size}
-    varied = {name: ", ".join(map(str, sorted(set(own)))) for name, own in of.items()}
-    varied["ranks"] += " rank" if varied["ranks"] == "1" else " ranks"
-    own, absent = _own_files(index, runs, output)
+    copied, absent = _copy_study_files(index, runs, output)
     notes += (
         f"{name} is not here, and `run.sh` needs it: export in the folder where the study was run." for name in absent
     )
-    script = _scripts(results, study, index, runs, output)
+    script = _write_scripts(results, study, index, runs, output)
     files = [(f"`{name}`", text.format(script=script)) for name, text in FILES.items() if (output / name).exists()]
     files += [
-        (f"`{name}`", "of the study itself; `run.sh` uses it, a job by hand with `PYTHONPATH=FOLDER`") for name in own
+        (f"`{name}`", "of the study itself; `run.sh` uses it, a job by hand with `PYTHONPATH=FOLDER`")
+        for name in copied
     ]
     notes = list(dict.fromkeys(notes))  # several chapters may have the same
     text = REPRODUCE.format(
-        title=index.title or study, study=study, enter="cd FOLDER && " * bool(own), **varied, count=counted(len(runs), "run"),
-        first=runs.started.iloc[0][:10], last=runs.started.iloc[-1][:10], run=runs.run_id.iloc[0],
-        commit=next(iter(runs.commit.dropna()[::-1]), "COMMIT"), notes="\n".join(f"- {note}" for note in notes) or "None.",
+        title=index.title or study,
+        study=study,
+        count=counted(len(runs), "run"),
+        first=runs.started.iloc[0][:10],
+        last=runs.started.iloc[-1][:10],
+        tasks=_listed(map(task, runs.to_dict("records"))),
+        precisions=_listed(runs.precision),
+        ranks=_listed(runs.world_size) + (" rank" if set(runs.world_size) == {1} else " ranks"),
         files="\n".join(markdown_table(("file", "content"), files)),
+        commit=next(iter(runs.commit.dropna()[::-1]), "COMMIT"),
+        enter="cd FOLDER && " if copied else "",
+        run=runs.run_id.iloc[0],
+        notes="\n".join(f"- {note}" for note in notes) or "None.",
         columns="\n".join(markdown_table(("column", "content"), COLUMNS.items())),
-    )  # fmt: skip
+    )
     atomic.write_text(output / "reproduce.md", text)
     return notes
 
 
-def table(results: Path, found: Records) -> pd.DataFrame:
+def _listed(values: Iterable[object]) -> str:
+    """The different values, sorted."""
+    return ", ".join(map(str, sorted(set(values))))
+
+
+def epoch_table(results: Path, study_records: Records) -> pd.DataFrame:
     """A row for each epoch of each run, by the runs' starts, with `COLUMNS`; NaN or None: not measured."""
-    runs = found.runs.assign(mem_gb=points.memory(found.runs).peak_bytes / 1e9)
+    runs = study_records.runs.assign(mem_gb=points.memory(study_records.runs).peak_bytes / 1e9)
     runs["jobid"] = [_job(results / path) for path in runs.path]
-    gained = scaling.headline(scaling.efficiency(runs)).explode("runs")
+    curves = scaling.headline(scaling.efficiency(runs)).explode("runs")
     for kind in ("strong", "weak"):
-        own = gained[gained.kind == kind].drop_duplicates("runs").set_index("runs").efficiency
-        runs[f"eff_{kind}"] = runs.run_id.map(own).astype(float)
-    of_run = ["run_id", *runs.columns.difference(found.epochs.columns)]
-    rows = found.epochs.merge(runs[of_run], on="run_id").sort_values(["started", "run_id", "epoch"])
-    ended, paused = pd.to_numeric(rows.ended), pd.to_numeric(rows.checkpoint_seconds).fillna(0)
+        efficiency = curves[curves.kind == kind].drop_duplicates("runs").set_index("runs").efficiency
+        runs[f"eff_{kind}"] = runs.run_id.map(efficiency).astype(float)
+    run_columns = ["run_id", *runs.columns.difference(study_records.epochs.columns)]
+    rows = study_records.epochs.merge(runs[run_columns], on="run_id").sort_values(["started", "run_id", "epoch"])
+    ended = pd.to_numeric(rows.ended)
+    paused = pd.to_numeric(rows.checkpoint_seconds).fillna(0)
+    begun = ended - rows.seconds - paused
     rows["ts"] = pd.to_datetime(ended, unit="s", utc=True).dt.strftime("%Y-%m-%dT%H:%M:%SZ")
     for name, phase in PER_STEP.items():
         rows[name] = pd.to_numeric(rows[f"{phase}_seconds"]) * rows.steps
-    rows["util_gpu"], begun = float("nan"), ended - rows.seconds - paused
-    for path, own in rows[rows.device != "cpu"].groupby("path"):
-        parts = zip(begun[own.index], ended[own.index], strict=True)
-        rows.loc[own.index, "util_gpu"] = list(_utilisation(results / path, parts))
-    return rows.assign(**{name: rows[ours] for name, ours in RENAMED.items()})[list(COLUMNS)]
+    rows["util_gpu"] = float("nan")
+    for path, epochs in rows[rows.device != "cpu"].groupby("path"):
+        parts = zip(begun[epochs.index], ended[epochs.index], strict=True)
+        rows.loc[epochs.index, "util_gpu"] = list(_utilisation(results / path, parts))
+    return rows.assign(**{name: rows[column] for name, column in RENAMED.items()})[list(COLUMNS)]
 
 
 def _job(run: Path) -> str | None:
@@ -193,13 +202,30 @@ def _utilisation(run: Path, parts: Iterable[tuple[float, float]]) -> Iterator[fl
     return (gpus.utilization_percent[gpus.time.between(*part)].mean() for part in parts)
 
 
-def _figures(results: Path, study: str, index: StudyIndex, found: Records, output: Path) -> Iterator[str]:
+def _write_accounting(results: Path, runs: pd.DataFrame, output: Path) -> Iterator[str]:
+    """Write sacct.csv; yields why there is none."""
+    accounting = read_accounting(results, runs.run_id)
+    if accounting.empty:
+        without_slurm = runs.job_id.isna().all()
+        yield f"No `sacct.csv`: {'no run was a Slurm job' if without_slurm else 'none is archived with the runs'}."
+    else:
+        jobs = accounting.drop(columns="run_id").drop_duplicates()
+        atomic.write_text(output / "sacct.csv", jobs.to_csv(index=False, lineterminator="\n"))
+
+
+def _write_figures(
+    results: Path, study: str, index: StudyIndex, study_records: Records, output: Path
+) -> Iterator[str]:
     """Write the figures of the study's chapters; yields what is stale."""
-    chapters, ids = {chapter.notebook for chapter in index.chapters}, set(found.runs.run_id)
-    exported, pages = exports.read(results), set()
+    chapters = {chapter.notebook for chapter in index.chapters}
+    run_ids = set(study_records.runs.run_id)
+    exported = exports.read(results)
+    pages = set()
     for figure in figure_export.figures([results]):
-        page, shown = figure.page, ids.intersection(figure.drawn.runs)
-        if page["study"] == study or (not page["study"] and page["notebook"] in chapters and shown):
+        page = figure.page
+        study_page = page["study"] == study
+        shared_page = not page["study"] and page["notebook"] in chapters and run_ids.intersection(figure.drawn.runs)
+        if study_page or shared_page:
             pages.add(figure.drawn.page)
             figure_export.write(figure, output, ["pdf"])
     yield from (f"{fault}." for page in sorted(pages) for fault in staleness.page_faults(exported, page))
@@ -213,31 +239,35 @@ def _study_file(index: StudyIndex) -> Path | None:
     return next((Path(word) for word in words if word.endswith(".toml")), None)
 
 
-def _own_files(index: StudyIndex, runs: pd.DataFrame, output: Path) -> tuple[list[str], list[str]]:
+def _copy_study_files(index: StudyIndex, runs: pd.DataFrame, output: Path) -> tuple[list[str], list[str]]:
     """Copy file and workloads of a study outside `jobs/studies`; returns the names of the copies, and of what is not here."""
     if not (study := _study_file(index)):
         return [], []
-    wanted, here = {study.name: study}, Path.cwd()
+    here = Path.cwd()
+    files = {study.name: study}
     for module in sorted({name.partition(":")[0] for name in runs.workload if ":" in name}):
-        (file,) = source_code.files(f"{module}:") or [here / f"{module.replace('.', '/')}.py"]
-        if file.is_relative_to(here) and not file.is_relative_to(sys.prefix) and not module.startswith("hpc_utils."):
-            wanted[str(file.relative_to(here))] = file
-    copied = [name for name, file in wanted.items() if file.is_file()]
+        for file in source_code.files(f"{module}:") or [here / f"{module.replace('.', '/')}.py"]:
+            theirs = file.is_relative_to(sys.prefix) or module.startswith(("hpc_utils.", "companions."))
+            if file.is_relative_to(here) and not theirs:
+                files[str(file.relative_to(here))] = file
+    copied = [name for name, file in files.items() if file.is_file()]
     for name in copied:
-        atomic.write_text(output / name, wanted[name].read_text())
-    return copied, [name for name in wanted if name not in copied]
+        atomic.write_text(output / name, files[name].read_text())
+    return copied, [name for name in files if name not in copied]
 
 
-def _scripts(results: Path, study: str, index: StudyIndex, runs: pd.DataFrame, output: Path) -> str:
+def _write_scripts(results: Path, study: str, index: StudyIndex, runs: pd.DataFrame, output: Path) -> str:
     """Write run.sh, submit.sbatch and what launch wrote for Slurm; returns what submit.sbatch is a copy of."""
-    name, of_jobs = study.removesuffix(f"-{runs.hardware_id.iloc[-1]}"), runs.job_id.notna().any()
-    # An index of an older version has no command.
-    usual = f'hpc submit {name} --cluster "${{1:?which cluster}}"' if of_jobs else f"hpc study run {name}"
-    submitted = (command := index.command or usual).startswith("hpc submit")
-    commands = [f"hpc data fetch {one}" for one in sorted(set(runs.dataset.dropna()) - {"digits", ""})]
-    if own := _study_file(index):
+    name = study.removesuffix(f"-{runs.hardware_id.iloc[-1]}")
+    command = index.command
+    if not command:  # an index of an older version
+        ran_in_jobs = runs.job_id.notna().any()
+        command = f'hpc submit {name} --cluster "${{1:?which cluster}}"' if ran_in_jobs else f"hpc study run {name}"
+    submitted = command.startswith("hpc submit")
+    commands = [f"hpc data fetch {dataset}" for dataset in sorted(set(runs.dataset.dropna()) - {"digits", ""})]
+    if file := _study_file(index):
         commands.append('cd "$(dirname "$0")"  # the study file and its workload are here')
-        command = shlex.join(f"./{own.name}" if Path(word) == own else word for word in shlex.split(command))
+        command = shlex.join(f"./{file.name}" if Path(word) == file else word for word in shlex.split(command))
     commands.append(command + " --wait" * submitted)
     text = RUN.format(title=index.title or study, study=study, commands="\n".join(commands))
     atomic.write_text(output / "run.sh", portable(text))
@@ -245,5 +275,5 @@ def _scripts(results: Path, study: str, index: StudyIndex, runs: pd.DataFrame, o
     shutil.copyfile(script, output / "submit.sbatch")
     for file in sorted((results / "submissions").glob(f"*-{study}/*.*")):
         atomic.write_text(output / "submissions" / file.parent.name / file.name, portable(file.read_text()))
-    which = "of which each task ran one point" if submitted else "which makes one run; this study was not submitted"
-    return f"`jobs/{script.name}`, {which}"
+    role = "of which each task ran one point" if submitted else "which makes one run; this study was not submitted"
+    return f"`jobs/{script.name}`, {role}"

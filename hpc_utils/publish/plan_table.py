@@ -1,4 +1,4 @@
-"""The resource table of a proposal: the cost of a study on a cluster, as Markdown or for a terminal."""
+"""What `hpc plan` prints: the predicted cost of a study on a cluster, as a proposal's Markdown or for a terminal."""
 
 from __future__ import annotations
 
@@ -27,45 +27,31 @@ ALLOWED = (
 ATTAINED = "Of the peak rate a step is allowed {0:.0%}, between {1:.0%} and {2:.0%}: an allowance, which the first run replaces."
 
 
-def resources(table: pd.DataFrame, total: Mapping[str, Any]) -> pd.DataFrame:
+def resource_table(table: pd.DataFrame, total: Mapping[str, Any]) -> pd.DataFrame:
     """A row for each series and layout, and the total, as text. `table`, `total`: of `analyze.budget`."""
     columns: dict[str, tables.Writer] = {
         "Series": lambda row: row["series"],
         "Nodes x devices": lambda row: f"{row['nodes']} x {row['ranks_per_node']}",
         "Runs": lambda row: f"{row['runs']} ({counted(row['repeats'], 'repeat')})",
-        "Hours a run": _span("hours"),
+        "Hours a run": interval_text("hours"),
     }
-    amounts = {"Node-hours": _span("node_hours"), "Device-hours": _span("device_hours")}
-    amounts |= {f"Cost ({total['unit']})": _span("cost")} if total["unit"] else {}
+    amounts = {"Node-hours": interval_text("node_hours"), "Device-hours": interval_text("device_hours")}
+    amounts |= {f"Cost ({total['unit']})": interval_text("cost")} if total["unit"] else {}
     columns |= amounts | {"Basis": lambda row: "; ".join(filter(None, [row["basis"], row["note"]]))}
-    last = {"Series": "Total", "Runs": str(total["runs"]), **{name: write(total) for name, write in amounts.items()}}
-    return pd.concat([tables.table(table, columns), pd.DataFrame([last])]).fillna("")
-
-
-def studies(table: pd.DataFrame, packages: Mapping[str, str]) -> pd.DataFrame:
-    """A row for each study and the total (`budget.by_study`), as text; `packages`: {study: id of its package}."""
-
-    def largest(row: tables.Row) -> str:
-        return "" if row["study"] == "Total" else f"{row['nodes']} x {-(-row['devices'] // row['nodes'])}"
-
-    columns: dict[str, tables.Writer] = {
-        "Package": lambda row: packages.get(row["study"], ""),
-        "Study": lambda row: row["study"],
-        "Runs": lambda row: row["runs"],
-        "Largest job (nodes x devices)": largest,
-        "Node-hours": _span("node_hours"),
-        "Device-hours": _span("device_hours"),
-        "Basis": lambda row: row["basis"],
+    total_row = {
+        "Series": "Total",
+        "Runs": str(total["runs"]),
+        **{name: write(total) for name, write in amounts.items()},
     }
-    return tables.table(table, columns).astype({"Runs": int})
+    return pd.concat([tables.table(table, columns), pd.DataFrame([total_row])]).fillna("")
 
 
-def notes(table: pd.DataFrame, peak: Peak | None = None) -> list[str]:
+def table_notes(table: pd.DataFrame, peak: Peak | None = None) -> list[str]:
     """Notes on a table: its bases, how intervals add up, allowances, and the like device, if operations are a basis."""
-    used = {name for bases in table.basis for name in bases.split(", ")}
-    lines = [f"{name}: {about}." for name, about in budget.BASES.items() if name in used]
+    bases = {basis for names in table.basis for basis in names.split(", ")}
+    lines = [f"{basis}: {description}." for basis, description in budget.BASES.items() if basis in bases]
     lines += [HOW, ALLOWED.format(start=budget.START, setup=budget.SETUP, evaluation=budget.EVALUATION)]
-    if peak and "operations" in used:
+    if peak and "operations" in bases:
         lines += [ATTAINED.format(*budget.ATTAINED), f"The like device is {peak.name}: {peak.source}."]
     return lines
 
@@ -80,10 +66,12 @@ def plain(table: pd.DataFrame, notes: Iterable[str], caption: str) -> str:
     return "\n".join([caption, "", *formatting.aligned([list(table), *table.to_numpy().tolist()]), "", *notes])
 
 
-def _span(name: str) -> tables.Writer:
+def interval_text(name: str) -> tables.Writer:
+    """Writes the value of a column with its interval: `12.3 [5.6, 1,234]`; nothing where there is none."""
+
     def write(row: tables.Row) -> str:
-        ends = [row[end] for end in stats.columns([name])]
-        value, low, high = (f"{end:,.0f}" if end >= 1000 else f"{end:.3g}" for end in ends)
-        return f"{value} [{low}, {high}]" if pd.notna(ends[0]) else ""
+        numbers = [row[column] for column in stats.columns([name])]
+        value, low, high = (f"{number:,.0f}" if number >= 1000 else f"{number:.3g}" for number in numbers)
+        return f"{value} [{low}, {high}]" if pd.notna(numbers[0]) else ""
 
     return write

@@ -1,6 +1,6 @@
 """The symptoms that need a cluster, on the rehearsal's: each job fails as its symptom does, and passes with the fix.
 
-`hpc_utils.doctor.reproductions` has those that need none.
+`reproductions.py` has those that need none.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from hpc_utils.launch.symptoms import catalogue
-
-from .conftest import Desk
+from tests.slurm.conftest import Desk
 
 JOIN = """
 import os

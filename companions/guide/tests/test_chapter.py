@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hpc_utils.doctor.reproductions import REPRODUCTIONS
+from companions.guide.reproductions import REPRODUCTIONS
 from hpc_utils.launch import symptoms
 from hpc_utils.publish import exports
 

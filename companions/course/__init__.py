@@ -1,0 +1,1 @@
+"""The folder that a course about HPC asks its participants to hand in about a study."""

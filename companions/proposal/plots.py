@@ -1,0 +1,34 @@
+"""The work plan as a Gantt chart."""
+
+from __future__ import annotations
+
+from matplotlib import pyplot as plt
+
+from hpc_utils.publish.plots import drawing, style
+from hpc_utils.publish.plots.chart import Chart
+
+from .work_plan import WorkPlan, month_table
+
+
+def gantt(plan: WorkPlan) -> Chart:
+    """A bar for each package over its months; milestones as diamonds at the end of their month, in a row below."""
+    data = month_table(plan)
+    bars = data[data.kind == "package"]
+    marks = data[data.kind == "milestone"]
+    months = range(1, plan.months + 1)
+    colour = style.ROLES["milestone"]
+    figure, axes = plt.subplots(figsize=(style.PAGE, 0.6 + 0.24 * (len(bars) + 1)))
+    width = bars.end - bars.start + 1
+    drawn = axes.barh(bars.id + "  " + bars.title, width, left=bars.start - 1, height=0.55, color=style.ROLES["main"])
+    axes.bar_label(drawn, bars.effort_pm.map("{:g} pm".format), label_type="center", color="white", fontsize=7)
+    axes.plot(marks.end, ["Milestones"] * len(marks), "D", color=colour, markersize=6, clip_on=False)
+    for mark in marks.itertuples():
+        axes.axvline(mark.end, color=colour, linewidth=0.6, linestyle=":", zorder=0)
+        drawing.near(axes, mark.id, (mark.end, len(bars)), (-5, 0), ha="right")
+    axes.set_xticks([month - 0.5 for month in months], months)
+    axes.set(xlim=(0, plan.months), xlabel="Month")
+    axes.invert_yaxis()
+    axes.tick_params(length=0)
+    axes.grid(False)
+    caption = "The work plan: packages over months, with their effort in person-months (pm), and milestones."
+    return Chart(figure, data, "gantt", caption)
