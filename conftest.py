@@ -19,20 +19,7 @@ from hpc_utils.launch import warm
 from hpc_utils.rehearsal import host
 from tests import parallel
 from tests.notebooks.chapters import executed  # noqa: F401
-
-# Whatever tells a process that it is one of several, or part of a launched run or job.
-LAUNCHED = (
-    "HPC_CLUSTER",
-    "HPC_LAUNCH",
-    "LOCAL_RANK",
-    "LOCAL_WORLD_SIZE",
-    "MASTER_ADDR",
-    "MASTER_PORT",
-    "OMP_NUM_THREADS",
-    "RANK",
-    "SLURM_JOB_ID",
-    "WORLD_SIZE",
-)
+from tests.support import LAUNCHED
 
 # Tests share the machine: their runs wait for no other, and are in no figure. Where figures are drawn of them, it is unset.
 os.environ["HPC_SHARED"] = "1"

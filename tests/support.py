@@ -1,4 +1,4 @@
-"""For parameters of tests, in any room."""
+"""What tests of any room use."""
 
 from __future__ import annotations
 
@@ -8,6 +8,20 @@ from pathlib import Path
 import pytest
 
 from hpc_utils.records import packed
+
+# Whatever tells a process that it is one of several, or part of a launched run or job.
+LAUNCHED = (
+    "HPC_CLUSTER",
+    "HPC_LAUNCH",
+    "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "OMP_NUM_THREADS",
+    "RANK",
+    "SLURM_JOB_ID",
+    "WORLD_SIZE",
+)
 
 
 def soak(*values: object) -> object:

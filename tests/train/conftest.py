@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.conftest import LAUNCHED
+from tests.support import LAUNCHED
 
 # A workload outside the package: a linear model on a map-style data set, with everything a user may bring.
 OUTSIDE = """

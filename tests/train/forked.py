@@ -31,7 +31,7 @@ from hpc_utils import paths, records
 from hpc_utils.config import RunConfig
 from hpc_utils.signals import Stopped
 from hpc_utils.train import train
-from tests.conftest import LAUNCHED
+from tests.support import LAUNCHED
 
 from .support import Weights, saved
 
