@@ -21,6 +21,7 @@ from hpc_utils.records.identity import SAME
 from hpc_utils.records.study import StudyIndex, Targets
 
 from . import stats
+from .decide import Verdict, decide
 from .model.step import PHASES
 from .points import memory, number, of_one_state, one_rank, step_seconds, unprofiled
 from .scaling import unique
@@ -84,9 +85,8 @@ def path(study: StudyIndex) -> list[tuple[str, str]]:
 
 def verdict(low: float, high: float) -> str:
     """The meaning of a factor's 95 % interval: `FASTER`, `SLOWER`, `NOISE` (it contains 1), or `SINGLE` without one."""
-    if np.isnan(low):
-        return SINGLE
-    return FASTER if low > 1 else SLOWER if high < 1 else NOISE
+    words = {Verdict.MET: FASTER, Verdict.MISSED: SLOWER}
+    return SINGLE if np.isnan(low) else words.get(decide(stats.Estimate(low, low, high, 0), at_least=1), NOISE)
 
 
 def gains(runs: pd.DataFrame, study: StudyIndex) -> pd.DataFrame:

@@ -6,9 +6,11 @@ from typing import NamedTuple
 
 from hpc_utils.plural import counted
 
-from . import ablation, targets
+from . import ablation
+from .decide import Verdict, decide
 from .profiles.verdict import Bound as ProfileBound
 from .profiles.verdict import Certainty
+from .stats import Estimate
 from .value import Value
 
 SUPPORTED, REFUTED, UNDECIDED = "supported", "refuted", "undecided"
@@ -17,17 +19,17 @@ TOO_FEW, NOT_MEASURED = "too few repeats", "not measured"
 # The words of each kind of text value, and the words that decide nothing.
 FAMILIES = [
     (ablation.EQUAL, ablation.DIFFERS, ablation.UNKNOWN),
-    (targets.MET, targets.MISSED, targets.UNDECIDED, targets.NOT_MEASURED),
+    tuple(Verdict),
     (ablation.FASTER, ablation.SLOWER, ablation.NOISE, ablation.SINGLE),
     tuple(ProfileBound),
     tuple(Certainty),
 ]
 OPEN = {
     ablation.UNKNOWN: UNDECIDED,
-    targets.UNDECIDED: UNDECIDED,
+    Verdict.UNDECIDED: UNDECIDED,
     ablation.NOISE: UNDECIDED,
     ablation.SINGLE: TOO_FEW,
-    targets.NOT_MEASURED: NOT_MEASURED,
+    Verdict.NOT_MEASURED: NOT_MEASURED,
     ProfileBound.NOT_ENOUGH: UNDECIDED,
 }
 SHARE_MOST = 2.0  # a larger bound is a percentage by mistake
@@ -44,7 +46,7 @@ class Bound(NamedTuple):
     bound: float | str
 
 
-def decide(value: Value, bound: Bound, min_repeats: int, without_interval: bool = False) -> tuple[str, str]:
+def test(value: Value, bound: Bound, min_repeats: int, without_interval: bool = False) -> tuple[str, str]:
     """(verdict, a remark beside the value and the bound).
 
     The whole 95 % interval on the right side supports, on the wrong side refutes; a bound inside it leaves undecided, and so
@@ -77,9 +79,8 @@ def _number(value: Value, bound: Bound, without_interval: bool) -> str:
         if value.repeats and not without_interval:
             return UNDECIDED
         low = high = value.value
-    if bound.kind == "at_most":
-        low, high, limit = -high, -low, -limit
-    return SUPPORTED if low >= limit else REFUTED if high < limit else UNDECIDED
+    words = {Verdict.MET: SUPPORTED, Verdict.MISSED: REFUTED}
+    return words.get(decide(Estimate(value.value, low, high, value.repeats), **{bound.kind: limit}), UNDECIDED)
 
 
 def _text(value: Value, bound: Bound) -> str:

@@ -23,7 +23,7 @@ from pydantic import Field, field_validator, model_validator
 from hpc_utils import toml_config
 from hpc_utils.toml_config import Strict
 
-from .claim_tests import NOT_MEASURED, REFUTED, SUPPORTED, TOO_FEW, UNDECIDED, Bound, Wrong, decide
+from .claim_tests import NOT_MEASURED, REFUTED, SUPPORTED, TOO_FEW, UNDECIDED, Bound, Wrong, test
 from .value import Value
 
 VERDICTS = [REFUTED, NOT_MEASURED, TOO_FEW, UNDECIDED, SUPPORTED]  # worst first
@@ -223,7 +223,7 @@ def _test(condition: Condition, claim: Claim, find: Callable[[str], Value], say:
         return Tested(name, None, NOT_MEASURED, f"{lead}not measured yet")
     if condition.unit and condition.unit != value.unit:
         raise Wrong(f"{name} is in {value.unit!r}, not in {condition.unit!r}")
-    verdict, why = decide(value, bound, claim.min_repeats, condition.without_interval)
+    verdict, why = test(value, bound, claim.min_repeats, condition.without_interval)
     claimed = f"{bound.kind.replace('_', ' ')} {condition.amount(value.unit, say)} claimed"
     if bound.kind == "is":
         claimed = "" if verdict == SUPPORTED else f"{bound.bound} claimed"

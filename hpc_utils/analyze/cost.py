@@ -6,7 +6,6 @@ stays NaN: a price without a cluster file, energy without a counter.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
@@ -16,6 +15,7 @@ import pandas as pd
 from hpc_utils.records import Records
 
 from . import scaling, stats
+from .decide import Verdict, decide
 from .points import POINT, SAME, gather, number, on_every_link, unprofiled
 
 NAN = float("nan")
@@ -28,6 +28,7 @@ MEASURES = ["epochs", "seconds", "wall_seconds", "device_hours", "core_hours", "
 HOURLY = ("device_hours", "core_hours", "node_hours", "cost")  # these grow with wall_seconds
 COLUMNS = [*KEYS, *stats.columns(MEASURES), "unit", "epoch_seconds", "efficiency", "repeats", "reached", "runs"]
 GAINED = ("efficiency", "low", "high")  # columns of `scaling.efficiency`
+WORTH = {Verdict.MET: "good value", Verdict.MISSED: "diminishing returns", Verdict.UNDECIDED: "undecided"}
 BENEFIT = ["device_hours", "cost", "unit", *stats.columns(["dearer", "added"]), "verdict"]
 
 
@@ -238,12 +239,6 @@ def benefit(curves: pd.DataFrame, prices: Mapping[str, Billing], efficient: floa
                     for of in GAINED
                 ]
                 row |= dict(zip(("added", "added_low", "added_high"), added, strict=True))
-                row["verdict"] = _worth(*added, efficient)
+                row["verdict"] = WORTH[decide(stats.Estimate(*added, row["repeats"]), at_least=efficient)]
             rows.append(row)
     return pd.DataFrame(rows, columns=[*curves.columns, *BENEFIT])
-
-
-def _worth(value: float, low: float, high: float, efficient: float) -> str:
-    if math.isnan(low) or low < efficient < high:
-        return "undecided"
-    return "good value" if value >= efficient else "diminishing returns"

@@ -17,9 +17,9 @@ import pandas as pd
 
 from hpc_utils.records.study import StudyIndex
 
+from .decide import Verdict
 from .points import of_one_state, unprofiled
 from .stats import CONFIDENCE, TAILS, holm, t_quantile
-from .targets import MET, MISSED, UNDECIDED
 
 LEFT, BLOCKS, NOISE = "three and more", "repeats", "noise"
 NO_FACTOR = ("repeat", "seed")
@@ -217,15 +217,15 @@ def best(found: Design, target: float) -> Best:
     gain, low, high = map(float, _gain(logs[at] - logs.flat[0], half if any(at) else np.nan))
     most = float(np.exp(logs.flat[1:].max() - logs.flat[0] + half))  # of any other point
     lost = [f"{name}={value}" for name, value in found.reference.items() if value not in found.values[name].tolist()]
-    verdict, why = UNDECIDED, "the interval contains it, more repeats narrow it"
+    verdict, why = Verdict.UNDECIDED, "the interval contains it, more repeats narrow it"
     if lost:
         why = f"the reference ({', '.join(lost)}) was not measured completely"
     elif np.isnan(half):
         why = "a single repeat has no interval"
     elif low >= 1 + target:
-        verdict, why = MET, "the interval lies above it"
+        verdict, why = Verdict.MET, "the interval lies above it"
     elif most < 1 + target:
-        verdict, why = MISSED, "every point's interval lies below it"
+        verdict, why = Verdict.MISSED, "every point's interval lies below it"
     return Best(point, reference, gain, low, high, verdict, why)
 
 

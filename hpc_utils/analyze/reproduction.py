@@ -16,6 +16,7 @@ import pandas as pd
 from hpc_utils.records.study import Targets
 
 from . import stats
+from .decide import Verdict, decide
 from .points import POINT, SAME, STATE, barred, memory, number
 
 AGREE, DIFFER, UNKNOWN, NOT_JUDGED = "agree", "differ", "inconclusive", "not judged"
@@ -100,12 +101,10 @@ def within(estimate: stats.Estimate, tolerance: float) -> tuple[str, str]:
     asked = f"within {100 * tolerance:.2g}% is asked"
     if not np.isfinite(estimate.low):
         return UNKNOWN, f"single runs have no interval; {asked}"
-    least, most = 1 / (1 + tolerance), 1 + tolerance
-    if least <= estimate.low and estimate.high <= most:
-        return AGREE, asked
-    if estimate.high < least or estimate.low > most:
-        return DIFFER, asked
-    return UNKNOWN, f"interval too wide; {asked}"
+    verdict = decide(estimate, within=(1 / (1 + tolerance), 1 + tolerance))
+    if verdict == Verdict.UNDECIDED:
+        return UNKNOWN, f"interval too wide; {asked}"
+    return AGREE if verdict == Verdict.MET else DIFFER, asked
 
 
 def _computed(run: pd.Series, then: Side, now: Side, margins: Targets) -> Iterator[Judgement]:

@@ -9,10 +9,11 @@ import pandas as pd
 
 from hpc_utils.records.study import Targets
 
+from .decide import Verdict, decide
 from .points import number
 from .scaling import LINE, headline, relative, unique, variation
+from .stats import Estimate
 
-MET, MISSED, UNDECIDED, NOT_MEASURED = "met", "missed", "undecided", "not measured"
 SHOWN = ["ranks", "layout", "value", "low", "high", "repeats"]
 COLUMNS = [*LINE, "target", "required", "at_ranks", *SHOWN, "verdict", "why", "runs"]
 
@@ -66,7 +67,7 @@ def _judged(found: pd.DataFrame, kind: str, target: dict) -> Iterator[dict]:
         yield target | {
             "kind": kind,
             "runs": (),
-            "verdict": NOT_MEASURED,
+            "verdict": Verdict.NOT_MEASURED,
             "why": f"no curve of {kind} scaling, which needs runs on one rank and on several with the same batch: "
             "`hpc study run` makes them with `ranks = [1, 2]` in a series of the study's file",
         }
@@ -77,11 +78,10 @@ def _judged(found: pd.DataFrame, kind: str, target: dict) -> Iterator[dict]:
         reached = row["ranks"] == at
         if kind == "weak":  # more ranks cannot reduce the variation
             reached = row["ranks"] >= at or low > required
+        bound = {"at_least" if kind == "strong" else "at_most": required}
+        verdict = decide(Estimate(row["value"], low, high, row["repeats"]), **bound)
         if not reached:
-            verdict, why = NOT_MEASURED, f"no point of {at} ranks; the nearest measurement: {why}"
-        elif np.isnan(low) or low < required < high:
-            verdict, why = UNDECIDED, f"{why}: more repeats, alone on the machine, narrow the interval"
-        else:
-            above = (low + high) / 2 >= required
-            verdict = MET if above == (kind == "strong") else MISSED
+            verdict, why = Verdict.NOT_MEASURED, f"no point of {at} ranks; the nearest measurement: {why}"
+        elif verdict == Verdict.UNDECIDED:
+            why += ": more repeats, alone on the machine, narrow the interval"
         yield row | target | {"verdict": verdict, "why": why}

@@ -12,7 +12,7 @@ import pytest
 import scipy.stats
 
 from hpc_utils.analyze import factorial
-from hpc_utils.analyze.targets import MET, MISSED, UNDECIDED
+from hpc_utils.analyze.decide import Verdict
 from hpc_utils.records.study import NotApplicable
 
 from . import ladders
@@ -114,18 +114,18 @@ def test_only_the_interaction_that_was_put_in_is_beyond_noise() -> None:
 def test_the_best_point_is_judged_against_the_first_levels() -> None:
     best = factorial.best(designed(), 0.2)
     assert best.reference == {"bucket_mb": 25.0, "batch_per_device": 64, "precision": "fp32"}
-    assert (best.point["batch_per_device"], best.point["precision"], best.verdict) == (128, "bf16", MET)
+    assert (best.point["batch_per_device"], best.point["precision"], best.verdict) == (128, "bf16", Verdict.MET)
     assert best.low < 2.7 < best.high
-    assert factorial.best(designed(), 3.0).verdict == MISSED
-    assert factorial.best(designed(), best.gain - 1).verdict == UNDECIDED
+    assert factorial.best(designed(), 3.0).verdict == Verdict.MISSED
+    assert factorial.best(designed(), best.gain - 1).verdict == Verdict.UNDECIDED
     (row,) = factorial.best_table(designed(), 0.2).to_dict("records")
-    assert (row["gain"], row["low"], row["high"], row["verdict"]) == (best.gain, best.low, best.high, MET)
+    assert (row["gain"], row["low"], row["high"], row["verdict"]) == (best.gain, best.low, best.high, Verdict.MET)
     assert (row["repeats"], row["target"], len(row["runs"])) == (3, 1.2, 54) and "precision=bf16" in row["point"]
     slower = designed(lambda point, repeat: 1000 if tuple(point.values()) == (25.0, 64, "fp32") else 900 + repeat)
-    assert (factorial.best(slower, 0.2).gain, factorial.best(slower, 0.2).verdict) == (1.0, MISSED)
+    assert (factorial.best(slower, 0.2).gain, factorial.best(slower, 0.2).verdict) == (1.0, Verdict.MISSED)
 
 
-@pytest.mark.parametrize(("noise", "verdict"), [(0.001, MISSED), (0.3, UNDECIDED)])
+@pytest.mark.parametrize(("noise", "verdict"), [(0.001, Verdict.MISSED), (0.3, Verdict.UNDECIDED)])
 def test_a_reference_that_is_the_fastest_is_judged_by_the_others_intervals(noise: float, verdict: str) -> None:
     def speed(point: dict, repeat: int) -> float:
         strays = (zlib.crc32(str(point).encode()) + repeat) % 3 - 1  # over the repeats by nothing
@@ -140,7 +140,10 @@ def test_without_the_reference_the_target_cannot_be_judged() -> None:
     rest = factorial.complete(designed(exact, without=lambda point, repeat: point["precision"] == "fp32"))
     found = factorial.best(rest, 0.2)
     assert rest.levels["precision"] == ["bf16", "fp16"]
-    assert (found.verdict, found.why) == (UNDECIDED, "the reference (precision=fp32) was not measured completely")
+    assert (found.verdict, found.why) == (
+        Verdict.UNDECIDED,
+        "the reference (precision=fp32) was not measured completely",
+    )
     alone = factorial.complete(designed(exact, without=lambda point, repeat: point["precision"] in ("fp32", "fp16")))
     assert "precision=fp32" in factorial.best(alone, 0.2).why
 
@@ -148,7 +151,7 @@ def test_without_the_reference_the_target_cannot_be_judged() -> None:
 def test_one_repeat_has_effects_and_no_intervals() -> None:
     found = designed(repeats=[1])
     assert factorial.main_effects(found).low.isna().all() and not factorial.effects(found).beyond.any()
-    assert factorial.best(found, 0.2).verdict == UNDECIDED
+    assert factorial.best(found, 0.2).verdict == Verdict.UNDECIDED
 
 
 def test_runs_of_another_torch_are_no_part_of_the_design() -> None:

@@ -261,7 +261,7 @@ def claims(name: str, pins: Pins) -> Rows:
     for subject, row, quantity, kind, bound in CLAIMS[name]:
         value, low, high = pins[subject][row][quantity]
         given = Value("a.claim", value, "ratio", "", low, high, pins[subject][row]["repeats"])
-        decided, _ = claim_tests.decide(given, claim_tests.Bound(kind, bound), min_repeats=3)
+        decided, _ = claim_tests.test(given, claim_tests.Bound(kind, bound), min_repeats=3)
         found[f"{subject}, {row}: {quantity} {kind} {bound}"] = {"verdict": decided}
     return found
 

@@ -22,7 +22,7 @@ print(json.dumps(loaders + steps))
 """
 
 
-@pytest.mark.soak  # tests/mpi has the same steps and loaders
+@pytest.mark.soak  # the other tests have the same steps and loaders
 def test_each_side_measures_something() -> None:
     done = subprocess.run([sys.executable, "-c", EACH], cwd=paths.root(), capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
