@@ -35,7 +35,7 @@ HEADINGS = {
     "steps": "`runs/<run>/steps.csv.gz`: one row per step and rank",
     "ranks": "`runs/<run>/ranks.csv`: one row per rank",
     "monitor": "`runs/<run>/monitor/<host>.csv`, if requested: one row per device and sample",
-    "foreign": "`foreign/<name>/runs.csv`: all columns of `csv/runs.csv`, followed by these",
+    "foreign": "`hpc_utils.records.foreign.load()`: all columns of `csv/runs.csv`, followed by these",
 }
 GOALS = (0.94, 0.96)  # shares of CIFAR-10's test images
 VERSIONS = ("python", "torch", "cuda", "nccl", "blas", "onednn", "slurm")

@@ -28,8 +28,6 @@ from .common import (
 )
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from hpc_utils.analyze.profiles.timeline import Timeline
 
 KERNELS = 10  # kernels that `hpc explain` lists
@@ -240,60 +238,30 @@ def _print_kernels(timelines: Sequence[Timeline]) -> None:
 
 @click.command("import")
 @click.argument("file", metavar="FILE.csv", type=FILE)
-@click.option("--map", "mapping", metavar="MAPPING.toml", type=FILE, help="The meaning of the columns.")
+@click.option(
+    "--map", "mapping", metavar="MAPPING.toml", type=FILE, required=True, help="The meaning of the columns."
+)
 @click.option(
     "--as", "name", default="", metavar="NAME", show_default="name of FILE", help="Folder under results/foreign."
 )
 @click.option("--dry-run", is_flag=True, help="Check and print only; keep nothing.")
-@click.option("--draft", is_flag=True, help="Write an empty MAPPING.toml beside the file, with its columns.")
-def import_(file, mapping, name, dry_run, draft):
+def import_(file, mapping, name, dry_run):
     """Read results of other people, and check them as our own.
 
     They are kept under results/foreign/NAME. A throughput that contradicts the time and samples of its row is corrected if
     the reason is known (a global count summed over ranks); otherwise the row is refused, and the exit code is 1.
     """
-    from hpc_utils import provenance
+    from hpc_utils.analyze.foreign import efficiency
     from hpc_utils.records import foreign
 
-    if draft:
-        path = foreign.draft(file)
-        click.echo(f"{path}: fill it in, then: hpc import {file} --map {path} --as {name or path.stem} --dry-run")
-        return
-    if mapping is None:
-        raise click.UsageError("--map MAPPING.toml is required; --draft writes an empty one")
-    found = foreign.read(file, mapping, name)
-    _print_foreign(found.runs)
-    print_refused(found.refused, "line ")
+    name = name or file.stem
+    runs, refused = foreign.read_table(file, mapping, name)
+    points = efficiency(runs).drop(columns="foreign").dropna(axis="columns", how="all")
+    click.echo(points.to_string(index=False, na_rep="-", float_format="{:.4g}".format))
+    verdicts = runs.verdict.value_counts()
+    counts = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items())
+    click.echo(f"{counted(len(runs), 'run')}: {counts}")
+    print_refused(refused, "line ")
     if not dry_run:
-        code = {"digest": provenance.measuring_digest(), "commit": provenance.commit(), "dirty": provenance.dirty()}
-        click.echo(f"kept: {foreign.keep(found, code)}")
-    sys.exit(1 if found.refused else 0)
-
-
-def _print_foreign(runs: pd.DataFrame) -> None:
-    """Reported and corrected throughput and efficiency of each point, the corrections, and the count of each verdict."""
-    from hpc_utils.analyze.foreign import efficiency
-
-    table = efficiency(runs)
-    varied = [
-        name for name in ("workload", "dataset", "precision", "device_name", "parallel") if table[name].nunique() > 1
-    ]
-    shown = table[[*varied, "kind", "batch", "world_size", "nodes", "repeats"]].rename(
-        columns={"world_size": "ranks"}
-    )
-    columns = {
-        "reported/s": ("reported_throughput", "{:,.1f}"), "corrected/s": ("throughput", "{:,.1f}"),
-        "E reported": ("reported", "{:.1%}"), "E corrected": ("efficiency", "{:.1%}"),
-    }  # fmt: skip
-    for title, (column, text) in columns.items():
-        shown[title] = table[column].map(text.format, na_action="ignore")
-    shown["verdict"] = table.verdict + table.note.map(lambda note: f"; {note}" if note else "")
-    click.echo(
-        shown.dropna(axis="columns", how="all").to_string(index=False, na_rep="-", float_format="{:.0f}".format)
-    )
-    for correction, rows in runs.groupby("correction"):
-        click.secho(f"corrected, {len(rows)} of {len(runs)} runs: {correction}", fg="yellow")
-    counts = runs.verdict.value_counts()
-    click.echo(
-        f"{counted(len(runs), 'run')}: {', '.join(f'{number} {verdict}' for verdict, number in counts.items())}"
-    )
+        click.echo(f"kept: {foreign.keep(file, mapping, name)}")
+    sys.exit(1 if refused else 0)

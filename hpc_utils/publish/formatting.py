@@ -49,7 +49,7 @@ _COLUMNS = {
     "variation misfit waiting attained contingency required busy computing exposed wire waiting_share loader outside remaining "
     "copies idle few_operations launched_late data forward backward optimizer communication caused confidence mfu ceiling "
     "small_batches",
-    "ratio": "speedup gain ratio longer alone marginal together memory median_gain p at_most at_most_first at_most_second at_most_third",
+    "ratio": "speedup gain ratio alone marginal together memory median_gain p at_most at_most_first at_most_second at_most_third",
     "samples/s": "throughput throughput_before",
     "s": "seconds step_seconds epoch_seconds epoch_seconds_before measured wall_seconds training_seconds latency warmup first_seconds "
     "step span behind straggler_idle others_idle median_kernel",

@@ -13,8 +13,6 @@ probes, compute_profile  measurements of machines
 study        the index of a study
 foreign      import of other people's tables
 
-`foreign` and `packed` are half of the code, so the room exceeds its budget: they deal with the formats and errors of
-others, and with a conversion that must lose nothing.
 """
 
 from .claim import ClaimedElsewhere

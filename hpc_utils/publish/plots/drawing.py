@@ -37,7 +37,6 @@ AXES = {
     "allreduce_seconds": ("time of an all-reduce (ms)", 1e3),
     "measured": ("time of a step (s)", 1),
     "error": ("error of the prediction (%)", 100),
-    "longer": ("step, over that without slow rank", 1),
     "training_loss": ("training loss", 1),
     "loss": ("test loss", 1),
     "accuracy": ("test accuracy (%)", 100),

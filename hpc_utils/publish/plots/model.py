@@ -141,29 +141,6 @@ def laws(compared: pd.DataFrame) -> Figure:
     return figure
 
 
-@charted("stragglers", "How long ranks wait for the slowest, and what one slow rank costs all.")
-def stragglers(simulated: pd.DataFrame) -> Figure:
-    """Left: the mean step and the middle 90 % of steps against ranks; right: the cost of one slow rank.
-
-    `simulated`: `simulation.one_slow_rank`, also for the factor 1: no slow rank.
-    """
-    figure, ((times, longer),) = drawing.panels(2)
-    equal, slow = simulated[simulated.slow == 1], simulated[simulated.slow > 1]
-    steps = equal.rename(columns={"p05": "low", "p95": "high"})
-    drawing.points(
-        times, steps.world_size, steps, "seconds", band=True, label="mean step, 90 % of steps", **style.series(0)
-    )
-    times.plot(steps.world_size, steps.ideal, label="every rank at the median", **style.IDEAL)
-    label = lambda factor: f"one rank {100 * (factor - 1):.0f} % slower"  # noqa: E731
-    drawing.lines(longer, slow, "world_size", "longer", "slow", label=label)
-    longer.set_ylabel(drawing.AXES["longer"][0])
-    for axes in (times, longer):
-        axes.legend()
-        drawing.ranks_axis(axes, simulated.world_size)
-    times.set_ylim(bottom=0)
-    return figure
-
-
 def _errors(axes: Axes) -> None:
     """Errors of 5 and 10 % shaded."""
     axes.axhspan(-10, 10, color="0.93", zorder=0)

@@ -7,11 +7,10 @@ import math
 import pandas as pd
 import pytest
 
-from hpc_utils.analyze.model import fit, simulation, validation
+from hpc_utils.analyze.model import fit, validation
 from hpc_utils.publish.plots import drawing
 from hpc_utils.publish.plots import model as plots
 from tests.analyze.model.test_fit import measured, work
-from tests.analyze.model.test_simulation import STEADY
 
 from .figures import labels, texts
 
@@ -71,12 +70,3 @@ def test_laws_are_distinguished_by_colour_and_ranks_by_marker():
     figure = plots.laws(compared).figure
     assert [axes.get_title() for axes in figure.axes] == [f"{kind} scaling" for kind in sorted(set(compared.kind))]
     assert labels(figure) == {f"{law}, 8 ranks" for law in compared.law}
-
-
-def test_stragglers_show_each_slow_rank(held_out):
-    grid = held_out[0].scaling("weak", 32, WORLDS, gbit=1.0)[fit.POINT]
-    _, longer = plots.stragglers(simulation.one_slow_rank(held_out[0], grid, STEADY, [1.0, 1.1, 1.2])).figure.axes
-    assert [text.get_text() for text in longer.get_legend().get_texts()] == [
-        "one rank 10 % slower",
-        "one rank 20 % slower",
-    ]
