@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from hpc_utils.plural import counted
 from hpc_utils.records import identity
 from hpc_utils.records.folder import state
 
-from . import parameters, warm
+from . import parameters
 
 
 @dataclass(frozen=True)
@@ -147,7 +148,7 @@ def require_workload(workload: str, arguments: str) -> None:
     It is imported in a process of its own, because it needs torch and may do anything.
     """
     done = subprocess.run(
-        warm.python("-m", "hpc_utils.train", "--check", f"workload={workload}", f"workload_args={arguments}"),
+        [sys.executable, "-m", "hpc_utils.train", "--check", f"workload={workload}", f"workload_args={arguments}"],
         env=workspace.child_environment() | workspace.starting(workspace.launch()),
         stdin=subprocess.DEVNULL,
         capture_output=True,
