@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,7 +12,6 @@ import click
 
 from hpc_utils import paths, workspace
 from hpc_utils.plural import counted
-from hpc_utils.workspace import Launch
 
 from .common import (
     SET,
@@ -106,8 +104,7 @@ def study_run(name, cold, no_report, parameters, repeats, **again):
     forkserver.start(cold=cold)  # it imports while the study is planned
     name = execute(name, Target.here(parameters, repeats), cold=cold, **again)
     if not no_report:
-        command = [sys.executable, "-m", "hpc_utils.cli", "report", name]
-        os.execve(command[0], command, workspace.child_environment())
+        sys.exit(forkserver.run("hpc_utils.cli", "report", name))
 
 
 @study.command("keep")

@@ -2,32 +2,36 @@
 
     hpc ──▶ forkserver ──▶ rank 0, rank 1, ...
 
-The forkserver lives as long as this process, so all runs of a study share its imports. A rank that cannot be forked (a
-profiler, `--cold`, see `preload.refusal`) becomes `python -m hpc_utils.launch.rank` in its own process.
+The forkserver lives as long as this process, so all runs of a study share its imports. A fork that would differ from a new
+process (`preload.refusal`), and any rank with `--cold` or under a profiler, becomes `python -m hpc_utils.launch.rank`.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import importlib
 import io
 import multiprocessing
 import os
+import runpy
 import socket
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from multiprocessing import forkserver
+from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from signal import SIGKILL, SIGTERM, Signals
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any
 
 from hpc_utils import provenance, signals, workspace
 from hpc_utils.workspace import Launch
 
-from .process_tree import GRACE, kill
+from .process_tree import GRACE, die_with_parent, kill
 
 PRELOAD = "hpc_utils.launch.preload"
 RANK = "hpc_utils.launch.rank"
@@ -44,6 +48,20 @@ def start(*, cold: bool = False) -> int:
     with workspace.exporting(workspace.child_environment() | record.variables), signals.waiting():
         forkserver.ensure_running()
     return forkserver._forkserver._forkserver_pid
+
+
+def run(module: str, *arguments: str, log: Path | None = None) -> int:
+    """Run `python -m MODULE ARGUMENTS` to its end; its exit code.
+
+    It is a fork of the forkserver if this process has started that with its imports. With `log`, its output goes there.
+    """
+    server = start(cold=True)
+    process = _fork(module, arguments, workspace.child_environment() | workspace.launch().variables, log=log)
+    try:
+        process.join()
+        return process.exitcode
+    finally:
+        kill(_descendants(server))
 
 
 class LocalRanks:
@@ -65,22 +83,17 @@ class LocalRanks:
         self._port.bind(("127.0.0.1", 0))
         address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(self._port.getsockname()[1])}
         world = {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks)}
-        process = multiprocessing.get_context("forkserver").Process
-        self._ranks = []
+        self._ranks: list[BaseProcess] = []
         for rank in range(max(ranks, 1)):
             place = {"RANK": str(rank), "LOCAL_RANK": str(rank)} | world | address if ranks else {}
-            self._ranks.append(
-                process(target=_begin, args=(arguments, {**environment, **place}, os.getcwd(), str(log), cold))
-            )
-        with _without_main():
-            for rank in self._ranks:
-                rank.start()
+            self._ranks.append(_fork(RANK, arguments, {**environment, **place}, log=log, cold=cold))
 
-    def poll(self) -> int | None:
-        """None while a rank runs; then 0, or the exit code of the first one that failed (negative after a signal).
+    def poll(self, seconds: float) -> int | None:
+        """Wait so long for the next end of a rank. None while one runs; then 0, or the exit code of the first that failed.
 
-        When one has failed, the others get SIGTERM.
+        The code is negative after a signal. When one rank has failed, the others get SIGTERM.
         """
+        wait([rank.sentinel for rank in self._ranks if rank.exitcode is None], seconds)
         failed_before = bool(self._failed)
         codes = {number: rank.exitcode for number, rank in enumerate(self._ranks)}
         self._failed |= {number: code for number, code in codes.items() if code and number not in self._failed}
@@ -123,17 +136,6 @@ class LocalRanks:
             kill(_descendants(self._server))
 
 
-@contextlib.contextmanager
-def _without_main() -> Iterator[None]:
-    """Hide this process's main module in the block: multiprocessing would import it in every rank."""
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main
-
-
 def _descendants(pid: int) -> list:
     import psutil
 
@@ -143,25 +145,49 @@ def _descendants(pid: int) -> list:
         return []
 
 
-def _begin(arguments: Sequence[str], environment: Mapping[str, str], folder: str, log: str, cold: bool) -> NoReturn:
-    """In the fork: become a process that was started with this environment, and run the rank."""
+def _fork(
+    module: str, arguments: Sequence[str], environment: Mapping[str, str], *, log: Path | None, cold: bool = False
+) -> BaseProcess:
+    """Start `python -m MODULE ARGUMENTS` with `environment`, as a fork where that makes no difference."""
+    task = (module, list(arguments), dict(environment), os.getcwd(), log and str(log), cold)
+    process = multiprocessing.get_context("forkserver").Process(target=_begin, args=task)
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")  # multiprocessing would import ours in every process
+    try:
+        process.start()
+    finally:
+        sys.modules["__main__"] = main
+    return process
+
+
+def _begin(
+    module: str, arguments: list[str], environment: dict[str, str], folder: str, log: str | None, cold: bool
+) -> None:
+    """In the fork: become a process that was started with this environment in this folder, and run the module."""
+    preload = sys.modules[PRELOAD]
+    die_with_parent(preload.server)
     os.setsid()  # Ctrl-C reaches hpc alone, which ends the ranks
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
-    _redirect(log)
-    preload = sys.modules[PRELOAD]
+    if log:
+        _redirect(log)
+    cold = cold or not preload.is_done
     reason = "" if cold else preload.refusal()
     os.environ.update(replace(Launch.of(environment), parent=preload.server, cold=reason).variables)
     if cold or reason:
-        os.execv(sys.executable, [sys.executable, "-m", RANK, *arguments])
+        os.execv(sys.executable, [sys.executable, "-m", module, *arguments])
     multiprocessing.set_start_method(None, force=True)  # of a data loader's workers: Python's default
     sys.path.insert(0, folder)  # as `python -m` has it
     importlib.invalidate_caches()
     sys.modules["numpy"].random.seed()  # Python's own does so by itself; torch's is the same in every process
     provenance.start = "warm"
     store = _open_store() if "RANK" in environment else None  # noqa: F841  (open until this process ends)
-    sys.modules[RANK].main(*map(Path, arguments))
+    sys.argv[1:] = arguments
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    finally:
+        atexit._run_exitfuncs()  # multiprocessing ends its processes without
 
 
 def _open_store() -> Any:

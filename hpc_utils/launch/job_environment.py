@@ -17,7 +17,7 @@ from shlex import quote
 from string import Template
 
 from hpc_utils import capability, paths, provenance
-from hpc_utils.workspace import Launch, Workspace, environment
+from hpc_utils.workspace import Workspace, environment
 
 from . import slurm_commands
 from .cluster import Cluster, ClusterError, NodeType

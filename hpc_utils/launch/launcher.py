@@ -41,9 +41,11 @@ class Launcher:
                 preexec_fn=lambda: die_with_parent(parent),
             )
 
-    def poll(self) -> int | None:
-        """None while it runs, then its exit code."""
-        return self._process.poll()
+    def poll(self, seconds: float) -> int | None:
+        """Wait so long for its end. None while it runs, then its exit code."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(seconds)
+        return self._process.returncode
 
     @property
     def failures(self) -> list[tuple[int, int]]:

@@ -230,7 +230,7 @@ def _watch(ranks: LocalRanks | Launcher, folder: Path, watch: Watch, received: S
             failed, deadline = True, min(deadline, time.monotonic() + GRACE)
         if time.monotonic() > deadline:
             ranks.kill()
-        code = ranks.poll()
+        code = ranks.poll(POLL)
         if log.exists():
             with log.open("rb") as file:
                 file.seek(seen)
@@ -240,7 +240,6 @@ def _watch(ranks: LocalRanks | Launcher, folder: Path, watch: Watch, received: S
             watch(read_json(folder / "progress.json") or {}, whole.decode(errors="replace"))
         if code is not None:
             return code
-        time.sleep(POLL)
 
 
 def _outcome(

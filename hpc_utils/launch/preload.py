@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import importlib
+import io
 import os
 import re
 import sys
@@ -20,8 +21,8 @@ from .process_tree import die_with_parent
 
 # torch._dynamo: DDP imports it. Packages that only rank 0's cells need are imported here too, instead of by a rank.
 MODULES = (
-    "torch", "torch._dynamo", "torch.distributed.optim", "torch.distributed.fsdp",
-    "hpc_utils.train", "hpc_utils.launch.forkserver", "hpc_utils.launch.rank", "papermill", "pandas", "hpc_utils.publish.plots.runs",
+    "torch", "torch._dynamo", "hpc_utils.train.parallel.ddp", "hpc_utils.launch.forkserver", "hpc_utils.launch.rank_profiler",
+    "papermill", "pandas", "hpc_utils.publish.plots.runs",
 )  # fmt: skip
 # Variables that the interpreter and libraries read when they are loaded: a fork cannot have others.
 READ_AT_START = re.compile(
@@ -70,7 +71,9 @@ def import_modules() -> str:
     try:
         for name in MODULES:
             importlib.import_module(name)
-        sys.modules["hpc_utils.train.vision"].torchvision_models()
+        figure = sys.modules["matplotlib.figure"].Figure()
+        figure.add_subplot().set_title("loads the font")
+        figure.savefig(io.BytesIO())
         provenance.measuring_digest()  # parses the code, which `source_code.parsed` keeps for the ranks
     except Exception as error:
         return f"the forkserver could not import {name}: {error}"
@@ -92,11 +95,12 @@ def lead_session() -> None:
 server = os.getpid()  # the forkserver: a fork's parent
 environment = dict(os.environ)  # before the imports: torch._dynamo's adds variables
 code = code_state()
+is_done = False  # whether the imports were asked for, and tried
 broken = ""
 threads: list[str] = []
 if workspace.launch().parent == os.getppid():  # in the forkserver
     if sys.platform == "linux":
         lead_session()
-    if not workspace.launch().cold:
+    if is_done := not workspace.launch().cold:
         broken = import_modules()
         threads = other_threads()

@@ -128,8 +128,8 @@ def execute(
     if into.absolute() == run.parent.parent.absolute():
         raise CannotRerun(f"{into} holds the run itself, which must stay as it is: choose another folder")
     with paths.results_at(into):
-        requests = [again(run, repeat, notebook=notebook) for repeat in range(1, repeats + 1)]
         forkserver.start()
+        requests = [again(run, repeat, notebook=notebook) for repeat in range(1, repeats + 1)]
         for number, request in enumerate(requests, 1):
             say(f"[{number}/{repeats}] {request.run_id}, into {into}")
             try:
