@@ -34,6 +34,7 @@ from hpc_utils.workspace import Launch
 from .process_tree import GRACE, die_with_parent, kill
 
 PRELOAD = "hpc_utils.launch.preload"
+MODULES = [PRELOAD]  # that the forkserver imports
 RANK = "hpc_utils.launch.rank"
 
 
@@ -43,7 +44,7 @@ def start(*, cold: bool = False) -> int:
     Args:
         cold: without imports, for ranks that are new processes.
     """
-    multiprocessing.get_context("forkserver").set_forkserver_preload([PRELOAD])
+    multiprocessing.get_context("forkserver").set_forkserver_preload(MODULES)
     record = Launch(owner=workspace.launch().owner, parent=os.getpid(), cold="requested" if cold else "")
     with workspace.exporting(workspace.child_environment() | record.variables), signals.waiting():
         forkserver.ensure_running()
@@ -65,7 +66,11 @@ def run(module: str, *arguments: str, log: Path | None = None) -> int:
 
 
 class LocalRanks:
-    """The ranks of one run, started on this machine."""
+    """The ranks of one run, started on this machine.
+
+    Attributes:
+        failures: (rank, exit code) of what failed first; the others are ended then.
+    """
 
     def __init__(
         self, arguments: Sequence[str], ranks: int, environment: Mapping[str, str], log: Path, *, cold: bool
@@ -76,7 +81,7 @@ class LocalRanks:
                 rank has its own log. cold: the ranks are new processes instead of forks.
         """
         self._server = start(cold=cold)
-        self._failed: dict[int, int] = {}
+        self.failures: list[tuple[int, int]] = []
         # Bound for as long as the run: the kernel gives this port to nobody else, and rank 0 may listen there.
         self._port = socket.socket()
         self._port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -94,19 +99,13 @@ class LocalRanks:
         The code is negative after a signal. When one rank has failed, the others get SIGTERM.
         """
         wait([rank.sentinel for rank in self._ranks if rank.exitcode is None], seconds)
-        failed_before = bool(self._failed)
-        codes = {number: rank.exitcode for number, rank in enumerate(self._ranks)}
-        self._failed |= {number: code for number, code in codes.items() if code and number not in self._failed}
-        if self._failed and not failed_before:
+        codes = [rank.exitcode for rank in self._ranks]
+        if not self.failures and any(codes):
+            self.failures = [(rank, code) for rank, code in enumerate(codes) if code]
             self.send(SIGTERM)
-        if None in codes.values():
+        if None in codes:
             return None
-        return next(iter(self._failed.values()), 0)
-
-    @property
-    def failures(self) -> list[tuple[int, int]]:
-        """(rank, exit code) of those that failed, the first one first."""
-        return list(self._failed.items())
+        return self.failures[0][1] if self.failures else 0
 
     def send(self, number: Signals) -> bool:
         """Send a signal to every rank that runs."""
@@ -164,17 +163,18 @@ def _begin(
     module: str, arguments: list[str], environment: dict[str, str], folder: str, log: str | None, cold: bool
 ) -> None:
     """In the fork: become a process that was started with this environment in this folder, and run the module."""
-    preload = sys.modules[PRELOAD]
-    die_with_parent(preload.server)
+    preload = sys.modules.get(PRELOAD)
+    server = os.getppid() if preload is None else preload.server
+    die_with_parent(server)
     os.setsid()  # Ctrl-C reaches hpc alone, which ends the ranks
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
     if log:
         _redirect(log)
-    cold = cold or not preload.is_done
-    reason = "" if cold else preload.refusal()
-    os.environ.update(replace(Launch.of(environment), parent=preload.server, cold=reason).variables)
+    reason = preload.refusal() if preload else "other code of this process has started its forkserver"
+    cold = cold or not (preload and preload.is_done)
+    os.environ.update(replace(Launch.of(environment), parent=server, cold="" if cold else reason).variables)
     if cold or reason:
         os.execv(sys.executable, [sys.executable, "-m", module, *arguments])
     multiprocessing.set_start_method(None, force=True)  # of a data loader's workers: Python's default
@@ -182,7 +182,7 @@ def _begin(
     importlib.invalidate_caches()
     sys.modules["numpy"].random.seed()  # Python's own does so by itself; torch's is the same in every process
     provenance.start = "warm"
-    store = _open_store() if "RANK" in environment else None  # noqa: F841  (open until this process ends)
+    store = _open_store() if module == RANK and "RANK" in environment else None  # noqa: F841  (open until this process ends)
     sys.argv[1:] = arguments
     try:
         runpy.run_module(module, run_name="__main__", alter_sys=True)

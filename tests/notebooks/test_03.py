@@ -17,7 +17,6 @@ from hpc_utils.publish import exports
 from hpc_utils.publish.report import write_report
 from hpc_utils.publish.report.head import Head
 from hpc_utils.records import StudyIndex, packed
-from hpc_utils.workspace import Launch
 from tests.launch.conftest import HPC
 
 CHAPTER = "03_scaling"
@@ -60,9 +59,9 @@ def said(notebook: Path) -> str:
     return "\n".join("".join(text) for text in texts if text)
 
 
-def hpc(folder: Path, results: Path, warm_process: str, *arguments: str) -> str:
+def hpc(folder: Path, results: Path, *arguments: str) -> str:
     """What `hpc` prints, called in a folder, which must succeed."""
-    environment = workspace.child_environment() | Launch(warm=warm_process).variables
+    environment = workspace.child_environment()
     environment |= {"HPC_RESULTS": str(results), "HPC_SHARED": ""}  # figures are drawn of these runs
     # A temporary folder of its own has the lock of the cores: no other test's runs are waited for.
     with tempfile.TemporaryDirectory(prefix="hpc-") as own:
@@ -79,12 +78,12 @@ def hpc(folder: Path, results: Path, warm_process: str, *arguments: str) -> str:
 
 
 @pytest.fixture
-def executed(tmp_path: Path, warm_process: str):
+def executed(tmp_path: Path):
     def execute_on(results: Path, chapter: str = CHAPTER, **parameters: object) -> tuple[str, set[str]]:
         """What the chapter says of a copy of `results`, and which figures it draws."""
         copy = tmp_path / "results"
         shutil.copytree(results, copy, ignore=shutil.ignore_patterns(*MADE), dirs_exist_ok=True)
-        *_, output = hpc(tmp_path, copy, warm_process, "chapter", chapter, *options(parameters)).splitlines()
+        *_, output = hpc(tmp_path, copy, "chapter", chapter, *options(parameters)).splitlines()
         return said(Path(output)), {path.stem for path in (copy / "figures").glob("*.pdf")}
 
     return execute_on
@@ -129,10 +128,10 @@ def test_the_same_runs_of_two_machines_stand_side_by_side(executed, tmp_path):
 
 
 @pytest.mark.soak  # tests/test_readme.py has an own workload, tests/analyze other baselines
-def test_an_own_workload_without_a_baseline_is_judged_against_ddp_on_one_rank(executed, warm_process, tmp_path):
+def test_an_own_workload_without_a_baseline_is_judged_against_ddp_on_one_rank(executed, tmp_path):
     (tmp_path / "my_own.py").write_text(OWN)
     (tmp_path / "own.toml").write_text(STUDY)
-    hpc(tmp_path, tmp_path / "raw", warm_process, "study", "run", "./own.toml", "--no-report")
+    hpc(tmp_path, tmp_path / "raw", "study", "run", "./own.toml", "--no-report")
     for chapter, label, metric in (
         (CHAPTER, "own-scaling", set()),
         ("06_paper_figures", "own", {"own-absolute-error"}),
