@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from hpc_utils import rehearsal
-from hpc_utils.launch import warm
+from hpc_utils import paths, rehearsal
+from hpc_utils.launch import forkserver
 from hpc_utils.rehearsal import host
 from tests import parallel
 from tests.notebooks.chapters import executed  # noqa: F401
@@ -46,15 +46,15 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+# Ranks of tests/train and commands of tests/launch are forks of one forkserver.
+forkserver.MODULES.append("tests.train.forked")
+
+
 @pytest.fixture(scope="session")
-def warm_process() -> Iterator[str]:
-    """What commands are forked from (`launch.warm`), where a test is not about how they start."""
-    with contextlib.ExitStack() as stack:
-        with pytest.MonkeyPatch.context() as patched:
-            for name in LAUNCHED:
-                patched.delenv(name, raising=False)
-            server = stack.enter_context(warm.started())
-        yield server
+def server() -> int:
+    """The process id of the forkserver that commands are forked from, where a test is not about how they start."""
+    with contextlib.chdir(paths.root()):  # where it finds the tests
+        return forkserver.start()
 
 
 @pytest.fixture(scope="session")

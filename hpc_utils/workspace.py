@@ -50,14 +50,13 @@ class Launch:
         owner: id of the launch, by which `process_tree` finds its processes.
         run: run folder that was claimed for this process.
         parent: id of the process with which this one ends.
-        warm: name of the warm process, or `off` (`launch.warm`). cold: why this process was not forked from it.
+        cold: why this process was not forked from the forkserver (`launch.forkserver`).
         profiler: the profiler that started this rank.
     """
 
     owner: str = ""
     run: str = ""
     parent: int | None = None
-    warm: str = ""
     cold: str = ""
     profiler: Profiler | None = None
 
@@ -137,10 +136,26 @@ def using(**variables: str) -> Iterator[None]:
         _over = before
 
 
+@contextlib.contextmanager
+def exporting(variables: Mapping[str, str]) -> Iterator[None]:
+    """Have `variables` as this process's whole environment in the block, for processes that inherit it."""
+    before = dict(os.environ)
+    _replace_environment(variables)
+    try:
+        yield
+    finally:
+        _replace_environment(before)
+
+
+def _replace_environment(variables: Mapping[str, str]) -> None:
+    os.environ.clear()
+    os.environ.update(variables)
+
+
 def adopt() -> Launch:
     """Keep the launcher's record for this rank; its own child processes inherit the owner only."""
     global _adopted
-    _adopted = replace(Launch.of(os.environ), warm="")  # a run started from a cell uses its own warm process
+    _adopted = Launch.of(os.environ)
     os.environ.update(Launch(_adopted.owner).variables)
     return _adopted
 

@@ -34,9 +34,8 @@ on_each_node=(srun --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1)
 launcher=(
     "${on_each_node[@]}" --cpus-per-task="${SLURM_CPUS_PER_TASK:-${SLURM_CPUS_ON_NODE:-1}}" --cpu-bind=cores
     --kill-on-bad-exit=1
-    "${in_container[@]}" python -m hpc_utils.launch.torchrun
-    --nnodes="$nodes" --nproc-per-node="$ranks"
-    --rdzv-backend=static --rdzv-endpoint="$head:$port" --rdzv-id="$SLURM_JOB_ID"
+    "${in_container[@]}" torchrun --nnodes="$nodes" --nproc-per-node="$ranks" --log-dir=/dev/null
+    --rdzv-backend=c10d --rdzv-endpoint="$head:$port" --rdzv-id="$SLURM_JOB_ID"
 )
 
 if [ "${LAUNCHER:-torchrun}" = srun ]; then # ranks are Slurm's tasks, such as MPI's; each pins itself to its cores

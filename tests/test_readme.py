@@ -25,7 +25,6 @@ import pytest
 
 from hpc_utils import paths, provenance
 from hpc_utils.launch.slurm_commands import clean_environment
-from hpc_utils.workspace import Launch
 
 from . import pages
 from .support import soak
@@ -68,9 +67,8 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         subprocess.run([*HPC, "cluster", "down"], env=environment(folder), check=False, timeout=60)
 
 
-def environment(desk: Path, command: str = "", warm: str = "") -> dict[str, str]:
-    """For commands in `desk`; those that start no job start `warm`."""
-    launch = {} if re.search("cluster|sbatch|torchrun", command) or not warm else Launch(warm=warm).variables
+def environment(desk: Path) -> dict[str, str]:
+    """For commands in `desk`."""
     clusters = str((desk / "clusters").resolve())
     return clean_environment() | {
         "HPC_REHEARSAL": clusters,
@@ -79,7 +77,6 @@ def environment(desk: Path, command: str = "", warm: str = "") -> dict[str, str]
         "HPC_RESULTS": str(desk / "results"),
         "HPC_DATA": str(desk / "data"),
         "HPC_SHARED": "",  # figures are drawn of these runs
-        **launch,
     }
 
 
@@ -103,15 +100,15 @@ def need_mirror(name: str) -> None:
 
 @pytest.mark.timeout(1860)
 @pytest.mark.parametrize("command", EXECUTED)
-def test_the_command_works(command: str, desk: Path, warm_process: str, request: pytest.FixtureRequest) -> None:
+def test_the_command_works(command: str, desk: Path, request: pytest.FixtureRequest) -> None:
     if data := next((name for name in ("cifar10", "tiny-imagenet") if name in command), None):
         need_mirror(data)
     if "cluster" in command:
         request.getfixturevalue("slurm_installed")
-    folder, surroundings = desk, environment(desk, command, warm_process)
+    folder, surroundings = desk, environment(desk)
     if OWN in command:
         folder = request.getfixturevalue("clone")
-        surroundings = environment(desk) | {"PYTHONPATH": str(folder)}  # with which `warm_process` was not started
+        surroundings = environment(desk) | {"PYTHONPATH": str(folder)}
     done = subprocess.run(
         shlex.split(command), cwd=folder, env=surroundings, capture_output=True, text=True, timeout=1800
     )
@@ -172,15 +169,13 @@ def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text().split()) <= 800
 
 
-def make(desk: Path, *arguments: str, warm: str = "", timeout: float = 250) -> subprocess.CompletedProcess:
+def make(desk: Path, *arguments: str, timeout: float = 250) -> subprocess.CompletedProcess:
     """`make` with the environment that runs this test, so that it installs nothing."""
     installed = [Path(sys.prefix) / name for name in (".installed", ".installed-dev")]
     for stamp in installed:
         stamp.touch()
     command = ["make", f"VENV={sys.prefix}", *arguments]
-    return subprocess.run(
-        command, cwd=ROOT, env=environment(desk, warm=warm), capture_output=True, text=True, timeout=timeout
-    )
+    return subprocess.run(command, cwd=ROOT, env=environment(desk), capture_output=True, text=True, timeout=timeout)
 
 
 def test_make_data(desk: Path) -> None:
@@ -198,8 +193,8 @@ def test_make_bench(desk: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def study(desk: Path, warm_process: str) -> tuple[subprocess.CompletedProcess, Path]:
-    return make(desk, *STUDY, warm=warm_process, timeout=900), desk / "results"
+def study(desk: Path) -> tuple[subprocess.CompletedProcess, Path]:
+    return make(desk, *STUDY, timeout=900), desk / "results"
 
 
 @pytest.mark.timeout(960)

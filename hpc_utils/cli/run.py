@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Mapping
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,32 +24,32 @@ if TYPE_CHECKING:
 @click.option("--nodes", default=1, help="Nodes; several need a LAUNCHER that starts ranks there.")
 @parameters_option()
 @click.option("--redo", is_flag=True, help="Measure again even if the run is complete.")
-@click.option("--cold", is_flag=True, help="Start each rank as a new process instead of a fork of a warm one.")
+@click.option("--cold", is_flag=True, help="Start each rank as a new process instead of a fork.")
 @click.argument("launcher", nargs=-1, type=click.UNPROCESSED)
 def run(notebook, nproc, nodes, parameters, redo, cold, launcher):
     """Execute a notebook on every rank.
 
-    Ranks run under torchrun, or in one process if parallel=none. The run's folder under results/runs holds its records, its
+    Ranks are processes of this machine, which a loop of your own may have its launcher start; parallel=none is one process. The run's folder under results/runs holds its records, its
     logs and the executed notebook of rank 0. A complete run is not repeated; a stopped one continues from its checkpoint.
 
-    LAUNCHER, after `--`, is another command that starts the ranks, such as `srun ... python -m torch.distributed.run ...`;
+    LAUNCHER, after `--`, is another command that starts the ranks, such as `srun ... torchrun ...`;
     `-m hpc_utils.launch.rank ...` is appended to it (see jobs/train.sbatch).
     """
     from hpc_utils import profilers
     from hpc_utils.config import ConfigError
-    from hpc_utils.launch import warm
+    from hpc_utils.launch import forkserver
 
     if launcher and not shutil.which(launcher[0]):
         raise ConfigError(f"{launcher[0]!r} is not a program; parameters are given as -p name=value")
     if nodes > 1 and not launcher:
         raise ConfigError(f"--nodes {nodes}: several nodes need a launcher (see jobs/train.sbatch)")
-    # The warm process imports while the request is prepared. Other nodes start their own.
-    needless = cold or bool(launcher) or parameters.get("profile") in profilers.PROGRAMS
-    with warm.started(cold=needless) as warm_process:
-        from hpc_utils.launch.request import Layout, prepare
+    if not launcher and parameters.get("parallel") != "mpi":
+        # It imports while the request is prepared.
+        forkserver.start(cold=cold or parameters.get("profile") in profilers.PROGRAMS)
+    from hpc_utils.launch.request import Layout, prepare
 
-        request = prepare(notebook, parameters, Layout(nodes, nproc), imports=not launcher)
-        _execute(request, redo, launcher, "" if launcher and not cold else warm_process)
+    request = prepare(notebook, parameters, Layout(nodes, nproc), imports=not launcher)
+    _execute(request, redo, launcher, cold=cold)
 
 
 @click.command()
@@ -65,18 +64,12 @@ def point(points, number, launcher):
     _execute(request, redo, launcher)
 
 
-def _execute(request: Request, redo: bool, launcher: tuple[str, ...], warm_process: str = "") -> None:
-    from hpc_utils import rehearsal, workspace
-    from hpc_utils.launch import local, warm
+def _execute(request: Request, redo: bool, launcher: tuple[str, ...], *, cold: bool = False) -> None:
+    from hpc_utils.launch import local
 
-    one_machine = bool(launcher) and not warm_process and rehearsal.around() is not None
-    across_nodes = (
-        one_machine and not (request.starts_cold or request.launcher) and workspace.launch().warm != warm.OFF
-    )
-    serving = warm.started(across_nodes=True) if across_nodes else nullcontext(warm_process)
     try:
-        with serving as name, local.follow(request) as watch, run_links(request, on_nodes=bool(launcher)):
-            path = local.run(request, redo=redo, launcher=launcher, warm_process=name, watch=watch, is_gone=_is_gone)
+        with local.follow(request) as watch, run_links(request, on_nodes=bool(launcher)):
+            path = local.run(request, redo=redo, launcher=launcher, cold=cold, watch=watch, is_gone=_is_gone)
     except local.AlreadyComplete as done:
         click.echo(f"{done}: nothing to do (--redo measures again, also after a change of the code)", err=True)
         path = done.path

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,7 +12,6 @@ import click
 
 from hpc_utils import paths, workspace
 from hpc_utils.plural import counted
-from hpc_utils.workspace import Launch
 
 from .common import (
     SET,
@@ -89,7 +87,7 @@ def study_plan(name, parameters, repeats):
 @study.command("run")
 @click.argument("name")
 @redo_options
-@click.option("--cold", is_flag=True, help="Start each rank as a new process instead of a fork of a warm one.")
+@click.option("--cold", is_flag=True, help="Start each rank as a new process instead of a fork.")
 @click.option("--no-report", is_flag=True, help="Only the runs; `hpc report NAME` writes the report later.")
 @overrides
 def study_run(name, cold, no_report, parameters, repeats, **again):
@@ -97,15 +95,14 @@ def study_run(name, cold, no_report, parameters, repeats, **again):
 
     They run one after another; then its figures are drawn.
     """
-    from hpc_utils.launch import warm
+    from hpc_utils.launch import forkserver
     from hpc_utils.launch.study import execute
     from hpc_utils.launch.target import Target
 
-    with warm.started(cold=cold) as warm_process:
-        name = execute(name, Target.here(parameters, repeats), warm_process, **again)
-        if not no_report:  # as a fork of the warm process, which has imported what chapters need
-            command = warm.python("-m", "hpc_utils.cli", "report", name)
-            os.execve(command[0], command, workspace.child_environment() | Launch(warm=warm_process).variables)
+    forkserver.start(cold=cold)  # it imports while the study is planned
+    name = execute(name, Target.here(parameters, repeats), cold=cold, **again)
+    if not no_report:
+        sys.exit(forkserver.run("hpc_utils.cli", "report", name))
 
 
 @study.command("keep")

@@ -176,7 +176,7 @@ class Software(Strict):
     `module_use`, `modules`: given to `module use` and `module load`, in order. `environment`: a virtual environment
     (relative to the clone); "" takes the `python` that is there then. `container`: an Apptainer image in which the
     ranks run, with Python and torch in it, and `bind`: more paths to see there. `torch`: the build that fits the
-    driver, such as cu126 or rocm6.2. `mpi`: srun's --mpi, such as pmix or pmi2; "" is the site's default. `warm_start`: ranks are forked from one process a node (`launch.warm`).
+    driver, such as cu126 or rocm6.2. `mpi`: srun's --mpi, such as pmix or pmi2; "" is the site's default.
     """
 
     module_use: list[Text] = Field([])
@@ -186,7 +186,6 @@ class Software(Strict):
     bind: list[Text] = Field([])
     torch: Word = ""
     mpi: Word = ""
-    warm_start: bool = True
 
 
 class Network(Strict):

@@ -34,7 +34,7 @@ from .submit import Submission
 POLL = 0.05  # s between looks whether it is over
 LATE = 60.0  # s over its time after which an examination is ended that did not end itself
 # The address is given: without it torchrun waits for ever where the host's name does not resolve, which the doctor reports.
-TORCHRUN = ["-m", "hpc_utils.launch.torchrun", "--standalone", "--local-addr=127.0.0.1"]
+TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1", "--log-dir=/dev/null"]
 
 
 class NoReport(RuntimeError):

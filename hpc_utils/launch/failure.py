@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +43,7 @@ _NOISE = re.compile(
     r"slurmstepd: error: \*\*\* (STEP|JOB) .* CANCELLED|.*torch/distributed/elastic|=+$|-+$)"
 )
 _RAISED = re.compile(r"rank \d+ raised ")  # how the reason begins if a rank left an error report
+_FAILURE = re.compile(r"rank +: (\d+) \(local_rank.*\n *exitcode +: (-?\d+) ")  # in torchrun's list
 _SIZE = 65_536  # bytes of a log's end that are read
 
 
@@ -74,10 +74,14 @@ def stopped(run: Path) -> Stopped | None:
     return left and Stopped(signal.Signals(left["signal"]), left["epoch"], left["step"])
 
 
-def explain(run: Path, returncode: int) -> str:
-    """The first cause: a rank that ended without an error report, else the first that raised, else the launcher's log."""
+def explain(run: Path, returncode: int, failures: Sequence[tuple[int, int]] = ()) -> str:
+    """The first cause: a rank that ended without an error report, else the first that raised, else the launcher's log.
+
+    Args:
+        returncode: of the launcher. failures: (rank, exit code) of the ranks that failed, the first one first.
+    """
     reports = [report for path in (run / "logs").glob("rank*.error") if (report := read_json(path))]
-    cause = _silent(run, returncode, reported={report["rank"] for report in reports})
+    cause = _silent(run, failures, reported={report["rank"] for report in reports})
     if not cause and reports:
         first = min(reports, key=lambda report: report["at"])
         cause = f"rank {first['rank']} raised {first['name']}: {first['message']}\n{first['traceback']}".rstrip()
@@ -138,31 +142,26 @@ def _known(reason: str, log: str) -> Symptom | None:
     return found.symptom if found and found.is_known else None
 
 
-def _silent(run: Path, returncode: int, reported: set[int]) -> str:
+def of_torchrun(log: str) -> list[tuple[int, int]]:
+    """(rank, exit code) of the ranks that failed, as torchrun lists them at its end, the first one first."""
+    others, _, first = log.partition("Root Cause (first observed failure):")
+    return [(int(rank), int(code)) for part in (first, others) for rank, code in _FAILURE.findall(part)]
+
+
+def _silent(run: Path, failures: Sequence[tuple[int, int]], reported: set[int]) -> str:
     """The first rank that was killed, or exited, without an error report."""
     config = (read_json(run / "request.json") or {}).get("config", {})
     own = launcher.find(config.get("workload", ""))
     if own and own.starts_ranks and reported:  # it ends the others in its own way
         return ""
-    for rank, code in _ended(run, returncode, alone=config.get("parallel") == "none"):
-        if rank in reported:
+    for number, (rank, code) in enumerate(failures):
+        if rank in reported or (number and code == -signal.SIGTERM):  # as the others end when the first has failed
             continue
         how = f"was killed by {_name(-code)}" if code < 0 else f"left with exit code {code} and without an error"
         if code > 0 and (profile := config.get("profile")) in STARTING:
             how += f" (or was killed: {profile}, which had started it, hides signals)"
         return f"rank {rank} {how}\nIts last lines:\n{_last_lines(run / 'logs' / f'rank{rank}.log')}"
     return ""
-
-
-def _ended(run: Path, returncode: int, *, alone: bool) -> Iterator[tuple[int, int]]:
-    """(rank, exit code) of the ranks that failed, as torchrun's wrapper on each node, or a warm rank of mpiexec, lists them."""
-    if alone and returncode < 0:
-        yield 0, returncode
-    for path in sorted((run / "logs").glob("failed*.json"), key=os.path.getmtime):
-        for place, one in enumerate(read_json(path) or ()):
-            # When the first rank has failed, torchrun itself ends the others by SIGTERM.
-            if not place or one["exit_code"] != -signal.SIGTERM:
-                yield one["rank"], one["exit_code"]
 
 
 def _name(number: int) -> str:

@@ -17,9 +17,9 @@ from shlex import quote
 from string import Template
 
 from hpc_utils import capability, paths, provenance
-from hpc_utils.workspace import Launch, Workspace, environment
+from hpc_utils.workspace import Workspace, environment
 
-from . import slurm_commands, warm
+from . import slurm_commands
 from .cluster import Cluster, ClusterError, NodeType
 from .request import Layout
 
@@ -114,8 +114,7 @@ def render(cluster: Cluster, node: NodeType, *, root: Path, python: Path | None 
         root=str(root),
         python=python,
         exported={"HPC_CLUSTER": cluster.hardware_id(node.name)}
-        | ({"MPI_TYPE": cluster.software.mpi} if cluster.software.mpi else {})
-        | ({} if cluster.software.warm_start else Launch(warm=warm.OFF).variables),
+        | ({"MPI_TYPE": cluster.software.mpi} if cluster.software.mpi else {}),
         variables=({"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface} if interface else {})
         | node.variables,
     )

@@ -1,4 +1,4 @@
-"""Run a notebook on this machine: on every rank under torchrun or a loop's own launcher, or in one plain process without a process group.
+"""Run a notebook on every rank, or in one process without a process group: on this machine, or by a launcher such as srun.
 
 `run` takes a request (`launch.request`) through its life: wait for the cores, claim its folder, start the ranks, monitor them,
 close the folder.
@@ -9,9 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import os
 import re
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,14 +24,15 @@ from hpc_utils.records.folder import AlreadyComplete, RunFolder, read_json
 from hpc_utils.records.load import Refused, verify
 from hpc_utils.workspace import Launch, Workspace
 
-from . import core_lock, exports, failure, process_tree, warm
-from .process_tree import GRACE, end_tree
+from . import core_lock, exports, failure
+from .external_launcher import ExternalLauncher
+from .forkserver import RANK, LocalRanks
+from .process_tree import GRACE
 from .rank import PARTIAL
 from .request import Request
 
-RANK = "hpc_utils.launch.rank"
 POLL = 0.05  # s between looks at the ranks
-LAST = 35.0  # s that ranks get after SIGTERM for a last checkpoint: torchrun itself gives them 30
+LAST = 35.0  # s that ranks get after SIGTERM for a last checkpoint
 
 Watch = Callable[[dict, str], None]
 
@@ -62,21 +61,19 @@ def run(
     *,
     redo: bool = False,
     launcher: Sequence[str] = (),
-    warm_process: str = "",
+    cold: bool = False,
     watch: Watch = lambda progress, new: None,
     is_gone: Callable[[Mapping[str, Any]], bool] = assume_alive,
 ) -> Path:
     """Run the request, wait for its end, and return the folder of the complete run.
 
-    A run that was stopped or died before continues from its last checkpoint. SIGUSR1 and SIGTERM are forwarded to the
-    launcher, and by it to the ranks.
+    A run that was stopped or died before continues from its last checkpoint. SIGUSR1 and SIGTERM are forwarded to the ranks.
 
     Args:
         redo: measure again from the beginning although the run is complete.
         launcher: the command that starts every rank, to which the module that a rank runs is appended; by default
-            torchrun or the loop's own on this machine, or one plain process.
-        warm_process: the warm process that ranks are forked from (`warm.started`); by default torchrun starts one on each
-            node, and `warm.OFF` starts every rank cold. A rank under nsys, ncu or py-spy always starts cold.
+            the ranks are forked from the forkserver of this process, or started by its loop's own launcher.
+        cold: each rank is a new process instead of a fork, as under nsys, ncu and py-spy.
         watch: called repeatedly with (progress.json's content, new lines of rank 0's log).
         is_gone: whether the claimant of this run, on another machine, has ended (see `records.claim`).
 
@@ -100,12 +97,12 @@ def run(
         folder = _claim(request, redo, is_gone)
         path, state, reason = folder.path, "failed", "the launcher was ended"
         try:
-            process = _start(request, path, launcher, warm_process)
+            ranks = _start(request, path, launcher, cold=cold)
             try:
-                _watch(process, path, watch, received, direct=not launcher and request.launcher is not None)
+                code = _watch(ranks, path, watch, received)
             finally:
-                end_tree(process, str(path))
-            state, reason = _outcome(path, process.returncode, received)
+                ranks.end()
+            state, reason = _outcome(path, code, ranks.failures, received)
             if state == "complete":
                 exports.finish(
                     path,
@@ -189,96 +186,62 @@ def _claim(request: Request, redo: bool, is_gone: Callable[[Mapping[str, Any]], 
     return folder
 
 
-def _start(request: Request, folder: Path, launcher: Sequence[str], warm_process: str) -> subprocess.Popen:
-    """Start the launcher of the ranks."""
-    here, own = Workspace.current(), str(folder)
-    if request.starts_cold:
-        warm_process = warm.OFF
-    elif not warm_process and (not launcher or here.launch.warm == warm.OFF):  # another one is of this node only
-        warm_process = here.launch.warm
-    by_own = not launcher and request.launcher is not None
-    # Ranks elsewhere, and those of a launcher of their own, end with that.
-    record = Launch(owner=own, run=own, warm=warm_process, parent=None if launcher or by_own else os.getpid())
-    with (folder / "logs" / "launcher.log").open("wb") as log, signals.waiting():
-        return subprocess.Popen(
-            _command(request, folder, launcher),
-            env=workspace.child_environment() | here.variables | record.variables | {"PYTHONUNBUFFERED": "1"},
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C reaches this process alone, which forwards it
-            preexec_fn=process_tree.die_with_parent if by_own else None,  # the other launchers call it themselves
-        )
-
-
-def _command(request: Request, folder: Path, launcher: Sequence[str]) -> list[str]:
-    rank = ["-m", RANK, str(request.notebook), str(folder)]
+def _start(request: Request, folder: Path, launcher: Sequence[str], *, cold: bool) -> LocalRanks | ExternalLauncher:
+    """Start the ranks, or the launcher that starts them."""
+    here, record = Workspace.current(), Launch(owner=str(folder), run=str(folder))
+    environment = workspace.child_environment() | here.variables | record.variables | {"PYTHONUNBUFFERED": "1"}
+    arguments, config = [str(request.notebook), str(folder)], request.config
+    if not launcher and request.launcher:
+        launcher = [*request.launcher.command(request.layout.ranks), sys.executable]
     if launcher:
-        return [*launcher, *rank]
-    if request.config.parallel == "none":
-        return warm.python(*rank)
-    if request.launcher:
-        return [*request.launcher.command(request.layout.ranks), *warm.python(*rank)]
-    torchrun = ["-m", "hpc_utils.launch.torchrun", "--rdzv-backend=one-node", "--rdzv-endpoint=127.0.0.1:0"]
-    return warm.python(*torchrun, f"--nproc-per-node={request.layout.ranks_per_node}", *rank)
+        return ExternalLauncher([*launcher, "-m", RANK, *arguments], environment, folder)
+    ranks = 0 if config.parallel == "none" else request.layout.ranks_per_node
+    log = folder / "logs" / "launcher.log"
+    return LocalRanks(arguments, ranks, environment, log, cold=cold or request.starts_cold)
 
 
-def _watch(
-    process: subprocess.Popen, folder: Path, watch: Watch, received: Sequence[Signals], *, direct: bool
-) -> None:
-    """Until it ends: forward signals, show the log, and kill it if it does not end in time after a signal or an error."""
+def _watch(ranks: LocalRanks | ExternalLauncher, folder: Path, watch: Watch, received: Sequence[Signals]) -> int:
+    """Until they end: forward signals, show the log, and kill them if they do not end in time after a signal or an error.
+
+    Returns:
+        The exit code of the launcher, or of the first rank that failed.
+    """
     log, seen = folder / "logs" / "rank0.log", 0
     passed_on: set[Signals] = set()
     failed, deadline = False, math.inf
     while True:
         for number in set(received) - passed_on:
-            if not _send(process, number, direct=direct):
+            if not ranks.send(number):
                 continue
             passed_on.add(number)
             if number == SIGTERM:
                 deadline = min(deadline, time.monotonic() + LAST)
-        if not failed and any(log.parent.glob("rank*.error")):  # another rank may ignore torchrun's SIGTERM
+        if not failed and (ranks.failures or any(log.parent.glob("rank*.error"))):  # another rank may ignore SIGTERM
             failed, deadline = True, min(deadline, time.monotonic() + GRACE)
         if time.monotonic() > deadline:
-            process.kill()
-        ended = process.poll() is not None
+            ranks.kill()
+        code = ranks.poll(POLL)
         if log.exists():
             with log.open("rb") as file:
                 file.seek(seen)
                 new = file.read()
-            whole = new if ended else new[: new.rfind(b"\n") + 1]
+            whole = new if code is not None else new[: new.rfind(b"\n") + 1]
             seen += len(whole)
             watch(read_json(folder / "progress.json") or {}, whole.decode(errors="replace"))
-        if ended:
-            return
-        time.sleep(POLL)
+        if code is not None:
+            return code
 
 
-def _send(process: subprocess.Popen, number: Signals, *, direct: bool) -> bool:
-    """Send a signal to the launcher; past one of a loop, such as mpiexec, which would end its ranks, to these. False: there are
-    none yet."""
-    if not direct:
-        process.send_signal(number)
-        return True
-    import psutil
-
-    ranks = []
-    with contextlib.suppress(psutil.NoSuchProcess):
-        ranks = [one for one in psutil.Process(process.pid).children(recursive=True) if RANK in one.cmdline()]
-    for one in ranks:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            one.send_signal(number)
-    return bool(ranks)
-
-
-def _outcome(folder: Path, returncode: int, received: Sequence[Signals]) -> tuple[str, str]:
+def _outcome(
+    folder: Path, code: int, failures: Sequence[tuple[int, int]], received: Sequence[Signals]
+) -> tuple[str, str]:
     """(state, why it is not complete)."""
     if stopped := failure.stopped(folder):
         return "stopped", str(stopped)
-    if returncode and SIGTERM in received:
+    if code and SIGTERM in received:
         return "failed", "SIGTERM was received, and no checkpoint was written after it"
-    if returncode:
-        return "failed", failure.explain(folder, returncode)
+    if code:
+        return "failed", failure.explain(folder, code, failures)
     try:
         verify(folder)
     except Refused as error:

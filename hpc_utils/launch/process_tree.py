@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from hpc_utils.workspace import Launch
@@ -52,8 +52,6 @@ def end_tree(process: subprocess.Popen, owner: str, grace: float = GRACE) -> Non
     Process groups are not enough: torchrun puts each rank into its own session, and processes that a rank started are
     reparented when the rank ends.
     """
-    import psutil
-
     try:
         if process.poll() is None:
             process.terminate()
@@ -63,8 +61,14 @@ def end_tree(process: subprocess.Popen, owner: str, grace: float = GRACE) -> Non
     finally:  # at once on a second Ctrl-C
         process.kill()
         process.wait()
-        left = list(find(lambda launch: launch.owner == owner))
-        for orphan in left:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                orphan.kill()
-        psutil.wait_procs(left, timeout=5)
+        kill(list(find(lambda launch: launch.owner == owner)))
+
+
+def kill(processes: Sequence[psutil.Process]) -> None:
+    """SIGKILL to all of them, and wait for their end."""
+    import psutil
+
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(processes, timeout=5)

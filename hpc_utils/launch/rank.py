@@ -1,6 +1,6 @@
 """The process of a rank: executes the notebook in this process.
 
-    python -m torch.distributed.run ... -m hpc_utils.launch.rank NOTEBOOK RUN_FOLDER
+    torchrun ... -m hpc_utils.launch.rank NOTEBOOK RUN_FOLDER
 
 Rank 0 keeps the notebook with its outputs, every rank a log; one that raises writes `logs/rank<n>.error`. If a signal has
 stopped the run at a checkpoint, rank 0 writes `logs/stopped.json` and every rank exits with 0. A rank under nsys or ncu
@@ -15,6 +15,7 @@ import json
 import logging
 import os
 import re
+import signal
 import sys
 import time
 import traceback
@@ -24,9 +25,9 @@ from typing import Any, NoReturn
 
 from hpc_utils import launcher, signals, workspace
 from hpc_utils.launch import rank_profiler
+from hpc_utils.launch.external_launcher import receive_signals
 from hpc_utils.launch.failure import STOPPED, without_colours
 from hpc_utils.launch.process_tree import die_with_parent
-from hpc_utils.launch.warm.client import end
 
 # A frame of the user's code: of a cell other than at `train(config)`, or of a file that is neither ours nor a library's.
 OWN = re.compile(r"Cell (?![^>]*> \d+ [^\n]*\btrain\()|File (?!<|.*/(hpc_utils|(site|dist)-packages|python3\.\d+)/)")
@@ -47,6 +48,8 @@ def main(notebook: Path, folder: Path) -> None:
     if rank_profiler.is_wanted(request["config"], record):
         _end(_under_profiler(request["config"], notebook, folder, rank))
     signals.remember()  # until training listens
+    if not record.parent:  # else the parent, or the profiler's front, has signals sent to this process
+        receive_signals(folder)
     _log_to(folder / "logs" / f"rank{rank}.log")
     faulthandler.enable()
     status = 0
@@ -111,7 +114,12 @@ def _end(status: int) -> NoReturn:
         sys.stdout.flush()
         sys.stderr.flush()
     # Not a normal exit: the others may still be inside a collective that this rank's teardown would wait for.
-    end(status)
+    if status < 0:  # the signal that ended the rank under a profiler
+        with contextlib.suppress(OSError):  # SIGKILL's handler cannot be changed
+            signal.signal(-status, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {-status})
+        os.kill(os.getpid(), -status)
+    os._exit(status)
 
 
 def _log_to(path: Path) -> None:

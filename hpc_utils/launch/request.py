@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import json
-import subprocess
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hpc_utils import capability, datasets, launcher, paths, profilers, provenance, workspace
+from hpc_utils import capability, datasets, launcher, paths, profilers, provenance
 from hpc_utils.allreduce_cost import evenly
 from hpc_utils.config import ConfigError, RunConfig
 from hpc_utils.launcher import Launcher
@@ -18,7 +18,7 @@ from hpc_utils.plural import counted
 from hpc_utils.records import identity
 from hpc_utils.records.folder import state
 
-from . import parameters, warm
+from . import forkserver, parameters
 
 
 @dataclass(frozen=True)
@@ -153,20 +153,9 @@ def require_workload(workload: str, parallel: str, arguments: str) -> None:
 
     It is imported in a process of its own, because it needs torch and may do anything.
     """
-    done = subprocess.run(
-        warm.python(
-            "-m",
-            "hpc_utils.train",
-            "--check",
-            f"workload={workload}",
-            f"parallel={parallel}",
-            f"workload_args={arguments}",
-        ),
-        env=workspace.child_environment() | workspace.starting(workspace.launch()),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-    )
-    if done.returncode:
-        last = done.stderr.strip().rpartition("\n")[2].removeprefix("error: ")
-        raise ConfigError(last or f"importing {workload} ended with exit code {done.returncode}")
+    with tempfile.NamedTemporaryFile("r") as log:
+        check = ("--check", f"workload={workload}", f"parallel={parallel}", f"workload_args={arguments}")
+        code = forkserver.run("hpc_utils.train", *check, log=Path(log.name))
+        last = log.read().strip().rpartition("\n")[2].removeprefix("error: ")
+    if code:
+        raise ConfigError(last or f"importing {workload} ended with exit code {code}")

@@ -12,7 +12,7 @@ from hpc_utils.plural import counted
 from hpc_utils.records import StudyIndex, fingerprint, packed, studies
 from hpc_utils.records.folder import read_json
 
-from . import local, parameters, warm
+from . import forkserver, local, parameters
 from .request import Layout, Request, prepare
 
 if TYPE_CHECKING:
@@ -128,17 +128,17 @@ def execute(
     if into.absolute() == run.parent.parent.absolute():
         raise CannotRerun(f"{into} holds the run itself, which must stay as it is: choose another folder")
     with paths.results_at(into):
+        forkserver.start()
         requests = [again(run, repeat, notebook=notebook) for repeat in range(1, repeats + 1)]
-        with warm.started() as warm_process:
-            for number, request in enumerate(requests, 1):
-                say(f"[{number}/{repeats}] {request.run_id}, into {into}")
-                try:
-                    with local.follow(request, lines=False) as watch:
-                        local.run(request, redo=request.state == "complete", warm_process=warm_process, watch=watch)
-                except local.RunStopped:
-                    raise
-                except local.RunFailed as error:
-                    raise CannotRerun(f"the new run did not complete: {error}") from error
+        for number, request in enumerate(requests, 1):
+            say(f"[{number}/{repeats}] {request.run_id}, into {into}")
+            try:
+                with local.follow(request, lines=False) as watch:
+                    local.run(request, redo=request.state == "complete", watch=watch)
+            except local.RunStopped:
+                raise
+            except local.RunFailed as error:
+                raise CannotRerun(f"the new run did not complete: {error}") from error
     return [request.run_id for request in requests]
 
 

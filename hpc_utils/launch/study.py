@@ -351,11 +351,11 @@ def _forecast(point: Point, target: Target) -> dict[str, Any]:
     }
 
 
-def execute(name: str, target: Target, warm_process: str, *, redo: bool = False, outdated: bool = False) -> str:
+def execute(name: str, target: Target, *, cold: bool = False, redo: bool = False, outdated: bool = False) -> str:
     """Run the missing runs on this machine (see `Plan.to_do`), one after another, and return the study's name.
 
     A run that fails does not end the study; one that another process here measures is waited for. All ranks are forked
-    from `warm_process`, unless it is `warm.OFF`.
+    from one forkserver, unless `cold`.
 
     Raises:
         StudyError: as `plan`, or nothing of it can be run here.
@@ -381,7 +381,7 @@ def execute(name: str, target: Target, warm_process: str, *, redo: bool = False,
         left = f", about {pace * (len(todo) - number + 1) / 60:.1f} min left" if pace else ""
         _show(f"[{number}/{len(todo)}{left}] {request.run_id}")
         try:
-            _measure(request, again, warm_process)
+            _measure(request, again, cold)
         except local.RunStopped:
             raise
         except (local.RunFailed, ClaimedElsewhere) as error:
@@ -397,11 +397,11 @@ def execute(name: str, target: Target, warm_process: str, *, redo: bool = False,
     return found.name
 
 
-def _measure(request: Request, redo: bool, warm_process: str) -> None:
+def _measure(request: Request, redo: bool, cold: bool) -> None:
     """Run it, unless another process completes it meanwhile; one on this machine is waited for."""
     try:
         with local.follow(request, lines=False) as watch:
-            local.run(request, redo=redo, warm_process=warm_process, watch=watch)
+            local.run(request, redo=redo, cold=cold, watch=watch)
     except local.AlreadyComplete:
         return
     except ClaimedElsewhere:
@@ -412,7 +412,7 @@ def _measure(request: Request, redo: bool, warm_process: str) -> None:
         time.sleep(0.5)
         while request.state == "running":
             time.sleep(0.5)
-        _measure(request, False, warm_process)
+        _measure(request, False, cold)
 
 
 def _show(*lines: str) -> None:

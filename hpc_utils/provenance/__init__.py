@@ -28,7 +28,7 @@ from .software import environment, host, job, versions
 from .system import system_markdown, write_system
 from .tools import attempt
 
-start = "cold"  # "warm" in a process that was forked from one which had imported everything (`launch.warm`)
+start = "cold"  # "warm" in a process that was forked from one which had imported everything (`launch.forkserver`)
 NODE_CORES = "HPC_NODE_CORES"  # the variable that holds this node's share of a core, where nodes share cores
 
 

@@ -103,7 +103,7 @@ class Doctor:
     def ranks(self, number: int, *arguments: str, **env: object) -> Examined:
         """The module alone on `number` ranks, as a job script starts it; the report is its copy."""
         copy = self.folder / "copy.json"
-        launcher = ["-m", "hpc_utils.launch.torchrun", "--standalone", "--local-addr=127.0.0.1"]
+        launcher = ["-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"]
         ranks = [f"--nproc-per-node={number}", "-m", "hpc_utils.doctor", f"--copy={copy}", *arguments]
         return self.end(self.start([sys.executable, *launcher, *ranks], OMP_NUM_THREADS=1, **env), copy)
 

@@ -14,11 +14,11 @@ import psutil
 import pytest
 
 from hpc_utils import provenance, workspace
-from hpc_utils.launch import process_tree, warm
+from hpc_utils.launch import process_tree
 from hpc_utils.records.folder import read_json
-from hpc_utils.workspace import Launch
+from tests.command import Command
 
-HPC = warm.python("-m", "hpc_utils.cli")
+HPC = [sys.executable, "-m", "hpc_utils.cli"]
 HANG = 150  # s after which a run that should have ended counts as hung
 
 PARAMETERS = """
@@ -88,7 +88,7 @@ class Outcome:
 class Started:
     """A command under way."""
 
-    def __init__(self, process: subprocess.Popen) -> None:
+    def __init__(self, process: subprocess.Popen | Command) -> None:
         self.process, self.begun = process, time.monotonic()
 
     def end(self) -> Outcome:
@@ -105,11 +105,12 @@ class Bench:
 
     Attributes:
         folder: where notebooks lie and commands run. results: what HPC_RESULTS says.
-        warm: the warm process that commands, and their ranks, are forked from; "": commands start as a user's do.
+        server: the process that commands are forked from; 0: they start as a user's do.
     """
 
-    def __init__(self, folder: Path, warm_process: str = "") -> None:
-        self.folder, self.results, self.warm = folder, folder / "results", warm_process
+    def __init__(self, folder: Path, server: int = 0) -> None:
+        self.folder, self.results, self.server = folder, folder / "results", server
+        self._commands: list[Started] = []
         (folder / "faulty.py").write_text(FAULTY)
 
     def notebook(self, *cells: str | tuple[str, str], name: str = "nb", parameters: str | None = PARAMETERS) -> Path:
@@ -121,21 +122,16 @@ class Bench:
 
     def start(self, *arguments: object, **env: object) -> Started:
         """Start `hpc` with `arguments`."""
-        command = HPC if self.warm else [sys.executable, *HPC[HPC.index("-m") :]]
-        command = [*command, *map(str, arguments)]
+        command = [str(argument) for argument in arguments]
         ours = {"HPC_RESULTS": self.results, "IPYTHONDIR": self.folder / "ipython"}
-        process = subprocess.Popen(
-            command,
-            cwd=self.folder,
-            env=workspace.child_environment()
-            | Launch(warm=self.warm).variables
-            | {name: str(value) for name, value in (ours | env).items()},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        return Started(process)
+        environment = workspace.child_environment() | {name: str(value) for name, value in (ours | env).items()}
+        if self.server:
+            process = Command(command, self.folder, environment)
+        else:
+            pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+            process = subprocess.Popen([*HPC, *command], cwd=self.folder, env=environment, **pipes)
+        self._commands.append(Started(process))
+        return self._commands[-1]
 
     def hpc(self, *arguments: object, **env: object) -> Outcome:
         """`hpc` with `arguments`, to its end."""
@@ -151,12 +147,28 @@ class Bench:
         (run,) = self.runs
         return run
 
+    @property
+    def hpc_pid(self) -> int:
+        """The process id of the last command."""
+        return self._commands[-1].process.pid
+
     def status(self) -> dict:
         return read_json(self.run / "status.json")
 
     def left(self) -> list[psutil.Process]:
-        """Processes of these results' runs that are still there."""
-        return list(process_tree.find(lambda launch: launch.owner.startswith(str(self.results))))
+        """What commands have started and is still there; after their end it has a moment to end too."""
+        running = {command.process.pid for command in self._commands if command.process.returncode is None}
+        deadline = time.monotonic() + 5
+        while (found := self._descendants(running)) and not running and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return found
+
+    def _descendants(self, commands: set[int]) -> list[psutil.Process]:
+        found = {process.pid: process for pid in commands - {None} for process in _children(pid)}
+        found |= {process.pid: process for process in (_children(self.server) if self.server else ())}
+        owned = process_tree.find(lambda launch: launch.owner.startswith(str(self.results)))
+        found |= {process.pid: process for process in owned}
+        return [process for pid, process in found.items() if pid not in commands]
 
     def wait_for(self, what, seconds: float = HANG) -> None:
         """Wait until `what()`, a condition or a path's `exists`, is true."""
@@ -168,23 +180,18 @@ class Bench:
 
 
 @pytest.fixture
-def bench(tmp_path: Path, warm_process: str) -> Iterator[Bench]:
+def bench(tmp_path: Path, server: int) -> Iterator[Bench]:
     """A fresh bench; whatever a test left running is ended."""
-    bench = Bench(tmp_path, warm_process)
+    bench = Bench(tmp_path, server)
     yield bench
-    for process in bench.left():
-        process.kill()
-    bench.wait_for(lambda: not forks(), 20)
+    process_tree.kill([*bench.left(), *_children(server)])
 
 
-def forks() -> list[psutil.Process]:
-    """What was forked from this process's warm process, and is still there."""
-    return [fork for one in servers() for fork in one.children(recursive=True)]
-
-
-def servers() -> list[psutil.Process]:
-    """This process's warm processes."""
-    return [one for one in psutil.Process().children() if "hpc_utils.launch.warm.server" in one.cmdline()]
+def _children(pid: int) -> list[psutil.Process]:
+    try:
+        return psutil.Process(pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
 
 
 def notebook(cells: Sequence[str | tuple[str, str]]) -> nbformat.NotebookNode:

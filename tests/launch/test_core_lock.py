@@ -64,7 +64,7 @@ def test_runs_on_cores_of_their_own_do_not_wait(hold: Hold) -> None:
 
 
 def test_a_run_waits_unless_it_is_marked_shared(bench: Bench, hold: Hold) -> None:
-    bench.warm = ""  # a warm process has read its own TMPDIR
+    bench.server = 0  # it has read its own TMPDIR
     cold = ("--cold", "-p", "parallel=none")
     first = hold("run-a")
     assert first.stdout.readline() == "held\n"

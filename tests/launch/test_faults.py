@@ -81,13 +81,13 @@ def test_rank_fails_before_training_while_the_other_sleeps(bench, cell, reason):
 
 
 def test_a_hang_ends_by_the_collectives_timeout_and_the_hanging_rank_does_not_delay_the_end(bench, monkeypatch):
-    monkeypatch.setattr(local, "GRACE", 1.0)  # for a rank that does not heed torchrun's SIGTERM
+    monkeypatch.setattr(local, "GRACE", 1.0)  # for a rank that does not heed SIGTERM
     for name, value in {"HPC_RESULTS": bench.results, "FAULT": "hang"}.items():
         monkeypatch.setenv(name, str(value))
     monkeypatch.chdir(bench.folder)
     begun = time.monotonic()
     with pytest.raises(local.RunFailed, match=r"(?s)rank 0 raised.*imed out"):
-        local.run(prepare(bench.notebook(TRAIN), {"collective_timeout": 3}, Layout(1, 2)), warm_process=bench.warm)
+        local.run(prepare(bench.notebook(TRAIN), {"collective_timeout": 3}, Layout(1, 2)))
     assert time.monotonic() - begun < SOON
     assert is_marked_failed(bench.run)
     assert bench.left() == []

@@ -18,7 +18,6 @@ from hpc_utils import paths, workspace
 from hpc_utils.launch import cluster as clusters
 from hpc_utils.launch import job_environment
 from hpc_utils.launch.request import Layout
-from hpc_utils.workspace import Launch
 
 FULL = """
 title = "Everything: 'quotes', $dollars and `ticks`"
@@ -65,8 +64,6 @@ def _source(script: str, after: str = "", before: str = "", **variables: str) ->
 
 
 def test_a_simple_cluster_needs_nothing(tmp_path: Path) -> None:
-    cold = _source(_render(SIMPLE + "[software]\nwarm_start = false\n", tmp_path), 'echo "${HPC_LAUNCH-}"')
-    assert Launch.of({"HPC_LAUNCH": cold.stdout.strip()}).warm == "off"
     show = 'printf "%s\\n" "$HPC_CLUSTER" "$HPC_RESULTS" "$HPC_DATA" "${#in_container[@]}" "${HPC_NODE_LOCAL-none}"'
     done = _source(_render(SIMPLE, tmp_path), show)
     assert done.stdout.split("\n")[:5] == ["site-c", f"{tmp_path}/results", f"{tmp_path}/data", "0", "none"]

@@ -191,7 +191,7 @@ def test_a_workload_that_cannot_be_called_is_refused_before_anything_starts(benc
     refused = bench.hpc(*plan)
     assert (refused.code, refused.err.count("\n")) == (2, 1)
     assert str(bench.folder) in refused.err and "PYTHONPATH" in refused.err
-    bench.warm = ""  # a warm process has another PYTHONPATH
+    bench.server = 0  # it has another PYTHONPATH
     assert bench.hpc(*plan, PYTHONPATH=folder).out.count("absent") == 2
 
 

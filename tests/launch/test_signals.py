@@ -24,7 +24,7 @@ from .conftest import PARAMETERS, TRAIN, Bench, Started, kept
 STEPS = 800
 LONG = PARAMETERS.replace("steps_per_epoch = 6", f"steps_per_epoch = {STEPS}").replace("epochs = 1", "epochs = 2")
 LONG += "save_weights = True\nlr = 0.01\nglobal_batch = 8\n"
-TORCHRUN = [sys.executable, "-m", "hpc_utils.launch.torchrun", "--standalone", "--nproc-per-node=2"]
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
 
 
 @pytest.fixture
@@ -40,14 +40,14 @@ def step(bench: Bench) -> int:
 
 
 def ranks(bench: Bench) -> list[psutil.Process]:
-    return [process for process in bench.left() if "hpc_utils.launch.rank" in (line := process.cmdline())
-            and "hpc_utils.launch.torchrun" not in line]  # fmt: skip
+    """The forks of the forkserver of `hpc`."""
+    return [rank for process in psutil.Process(bench.hpc_pid).children() for rank in process.children()]
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, torch.Tensor]:
+def undisturbed(tmp_path_factory: pytest.TempPathFactory, server: int) -> dict[str, torch.Tensor]:
     """The weights of the same run on two ranks without a signal."""
-    bench = Bench(tmp_path_factory.mktemp("undisturbed"))
+    bench = Bench(tmp_path_factory.mktemp("undisturbed"), server)
     outcome = bench.hpc("run", bench.notebook(TRAIN, parameters=LONG), "--nproc", 2)
     assert outcome.code == 0, outcome.err
     return torch.load(bench.run / "weights.pt", weights_only=True)
@@ -73,7 +73,7 @@ def test_a_run_that_is_stopped_twice_ends_as_an_uninterrupted_one(bench, run, un
     """A scheduler may tell a single rank on another node; then, under another launcher, the launcher, more than once."""
     running = run()
     bench.wait_for(lambda: step(bench))
-    next(rank for rank in ranks(bench) if rank.environ()["RANK"] == "1").send_signal(SIGUSR1)
+    ranks(bench)[1].send_signal(SIGUSR1)
     require_stopped(bench, SIGUSR1, code=75, outcome=running.end())
 
     running = run("--", *TORCHRUN)

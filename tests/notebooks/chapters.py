@@ -12,7 +12,6 @@ import pytest
 
 from hpc_utils import workspace
 from hpc_utils.launch.parameters import options
-from hpc_utils.workspace import Launch
 from tests.launch.conftest import HPC
 
 HANG = 400  # s; chapter 03 takes some 20 s, chapter 12 some 90 s
@@ -27,9 +26,9 @@ def said(notebook: Path) -> str:
     return "\n".join("".join(text) for text in texts if text)
 
 
-def hpc(folder: Path, results: Path, warm_process: str, *arguments: str) -> str:
+def hpc(folder: Path, results: Path, *arguments: str) -> str:
     """What `hpc` prints, called in a folder, which must succeed."""
-    environment = workspace.child_environment() | Launch(warm=warm_process).variables
+    environment = workspace.child_environment()
     environment |= {"HPC_RESULTS": str(results), "HPC_SHARED": ""}  # figures are drawn of these runs
     # A temporary folder of its own has the lock of the cores: no other test's runs are waited for.
     with tempfile.TemporaryDirectory(prefix="hpc-") as own:
@@ -46,12 +45,12 @@ def hpc(folder: Path, results: Path, warm_process: str, *arguments: str) -> str:
 
 
 @pytest.fixture
-def executed(tmp_path: Path, warm_process: str):
+def executed(tmp_path: Path):
     def execute_on(results: Path, chapter: str = "03_scaling", **parameters: object) -> tuple[str, set[str]]:
         """What the chapter says of a copy of `results`, and which figures it draws."""
         copy = tmp_path / "results"
         shutil.copytree(results, copy, ignore=shutil.ignore_patterns(*MADE), dirs_exist_ok=True)
-        *_, output = hpc(tmp_path, copy, warm_process, "chapter", chapter, *options(parameters)).splitlines()
+        *_, output = hpc(tmp_path, copy, "chapter", chapter, *options(parameters)).splitlines()
         return said(Path(output)), {path.stem for path in (copy / "figures").glob("*.pdf")}
 
     return execute_on

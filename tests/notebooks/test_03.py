@@ -97,10 +97,10 @@ def test_the_same_runs_of_two_machines_stand_side_by_side(executed, tmp_path):
 
 
 @pytest.mark.soak  # tests/test_readme.py has an own workload, tests/analyze other baselines
-def test_an_own_workload_without_a_baseline_is_judged_against_ddp_on_one_rank(executed, warm_process, tmp_path):
+def test_an_own_workload_without_a_baseline_is_judged_against_ddp_on_one_rank(executed, tmp_path):
     (tmp_path / "my_own.py").write_text(OWN)
     (tmp_path / "own.toml").write_text(STUDY)
-    hpc(tmp_path, tmp_path / "raw", warm_process, "study", "run", "./own.toml", "--no-report")
+    hpc(tmp_path, tmp_path / "raw", "study", "run", "./own.toml", "--no-report")
     for chapter, label, metric in (
         (CHAPTER, "own-scaling", set()),
         ("06_paper_figures", "own", {"own-absolute-error"}),

@@ -16,8 +16,8 @@ import pytest
 import torch
 
 from hpc_utils import paths, records
+from hpc_utils.launch.forkserver import RANK
 from hpc_utils.launch.parameters import options
-from hpc_utils.workspace import Launch
 
 from .conftest import Desk, submissions
 
@@ -36,11 +36,10 @@ Weights = dict[str, torch.Tensor]
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(cluster, warm_process: str, tmp_path_factory: pytest.TempPathFactory) -> Weights:
+def uninterrupted(cluster, tmp_path_factory: pytest.TempPathFactory) -> Weights:
     """The weights of the same run on two ranks of this machine, which nothing interrupts."""
     desk = Desk(tmp_path_factory.mktemp("calm") / "desk", cluster)
-    desk.hpc("run", paths.notebooks() / "02_ddp.ipynb", "--nproc", 2, *options(LONG), HPC_SHARED=1,
-             **Launch(warm=warm_process).variables)  # fmt: skip
+    desk.hpc("run", paths.notebooks() / "02_ddp.ipynb", "--nproc", 2, *options(LONG), HPC_SHARED=1)
     return weights(desk)
 
 
@@ -63,12 +62,12 @@ def job_state(run: Path) -> dict:
 
 
 def ranks(desk: Desk) -> list[psutil.Process]:
-    """Those of the desk's run: forked by a warm process, or started by srun."""
+    """Those of the desk's run."""
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
             own = process.environ().get("HPC_RESULTS") == str(desk.results)
-            if own and (process.name() == "rank" or process.cmdline()[1:3] == ["-m", "hpc_utils.launch.rank"]):
+            if own and RANK in process.cmdline() and "--nnodes" not in " ".join(process.cmdline()):
                 found.append(process)
     assert len(found) == 2
     return found

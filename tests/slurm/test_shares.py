@@ -48,6 +48,6 @@ def test_each_node_is_its_share_and_one_process_warms_all(own_desk: Desk) -> Non
     tables = records.load_run(path)
     run, ranks = tables["run"], tables["ranks"]
     assert (run["threads_per_rank"], run["share_period"], run["oversubscribed"]) == (0.1, 0.01, False)
-    assert (run["world_size"], run["nodes"], read_json(path / "provenance.json")["start"]) == (3, 3, "warm")
+    assert (run["world_size"], run["nodes"], read_json(path / "provenance.json")["start"]) == (3, 3, "cold")
     assert own_desk.cluster.flat or ranks.host.tolist() == list(own_desk.cluster.nodes)
     assert (ranks.throttled_seconds > 0).all() and (ranks.cpu_seconds < 0.14 * ranks.seconds).all()

@@ -60,7 +60,7 @@ def test_a_submitted_study_ends_in_records_of_two_nodes(done: Desk) -> None:
     ranks = pd.read_csv(done.results / "runs" / two.run_id / "ranks.csv")
     assert sorted(set(ranks.host)) == ["node1", "node2"]
     origin = json.loads((done.results / "runs" / two.run_id / "provenance.json").read_text())
-    assert origin["start"] == "warm"
+    assert origin["start"] == "cold"
     assert origin["job"]["scheduler"] == "slurm"
     assert origin["job"]["nodes"] == 2
     assert origin["job"]["array_task_id"] is not None

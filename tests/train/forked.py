@@ -15,7 +15,6 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from multiprocessing import forkserver
 from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
@@ -29,6 +28,7 @@ import torch.distributed as dist
 
 from hpc_utils import paths, records
 from hpc_utils.config import RunConfig
+from hpc_utils.launch import forkserver
 from hpc_utils.signals import Stopped
 from hpc_utils.train import train
 from tests.support import LAUNCHED
@@ -39,11 +39,9 @@ HANG = 500.0  # s
 
 
 def _context() -> ForkServerContext:
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.train.forked"])
     with contextlib.chdir(paths.root()):  # where it finds this module; it says nothing if it does not
-        forkserver.ensure_running()  # a test may have ended it
-    return context
+        forkserver.start()  # a test may have ended it
+    return multiprocessing.get_context("forkserver")
 
 
 class Ranks:
@@ -140,6 +138,7 @@ def _rank(
     for name in LAUNCHED:
         os.environ.pop(name, None)
     os.environ.update(environment)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR1})
     os.chdir(folder)
     sys.path.insert(0, str(folder))
     sys.stdout, sys.stderr = (os.fdopen(stream, "w", buffering=1, closefd=False) for stream in (1, 2))

@@ -30,8 +30,8 @@ HOROVOD |= {"workload_args": '{"model": "cnn", "dataset": "digits"}'}
 
 
 @pytest.mark.skipif(not horovod_packages(), reason="needs `make horovod`")
-def test_it_ends_with_ddps_bits(tmp_path: Path, warm_process: str) -> None:
-    bench = Bench(tmp_path, warm_process)
+def test_it_ends_with_ddps_bits(tmp_path: Path, server: int) -> None:
+    bench = Bench(tmp_path)
     notebook = bench.notebook(TRAIN, parameters=PARAMETERS)
     for changes in ({}, HOROVOD):
         options = [word for name, value in changes.items() for word in ("-p", f"{name}={value}")]

@@ -34,16 +34,16 @@ save_weights = True
 
 
 @pytest.fixture
-def bench(tmp_path: Path, warm_process: str) -> Iterator[Bench]:
-    bench = Bench(tmp_path, warm_process)
+def bench(tmp_path: Path, server: int) -> Iterator[Bench]:
+    bench = Bench(tmp_path, server)
     yield bench
     assert not bench.left()
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory: pytest.TempPathFactory, warm_process: str) -> Path:
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory, server: int) -> Path:
     """The folder of a complete run on two ranks."""
-    bench = Bench(tmp_path_factory.mktemp("uninterrupted"), warm_process)
+    bench = Bench(tmp_path_factory.mktemp("uninterrupted"), server)
     outcome = bench.hpc("run", bench.notebook(TRAIN, parameters=PARAMETERS), "--nproc", 2)
     assert outcome.code == 0, outcome.err
     return bench.run
@@ -63,7 +63,7 @@ def test_two_ranks_learn_as_one_process_of_torch_and_record_their_communication(
     run = found.runs[found.runs.parallel == "own"].iloc[0]
     assert (run["backend"], run["world_size"], run["ranks_per_node"]) == ("mpi", 2, 2)
     assert run["flops_per_sample"] > 0
-    assert read_json(bench.results / "runs" / run.run_id / "provenance.json")["start"] == "warm"
+    assert read_json(bench.results / "runs" / run.run_id / "provenance.json")["start"] == "cold"
     assert (ours.comm_seconds > 0).all() and (ours.comm_seconds < ours.step_mean).all()
     assert ((ours.overlap_seconds >= 0) & (ours.overlap_seconds <= ours.comm_seconds)).all()
 
@@ -111,7 +111,7 @@ def test_a_rank_that_does_not_join_ends_all(bench: Bench, cell: str):
     before = f"import os\nif os.environ['RANK'] == '1': {cell}"
     outcome = bench.hpc("run", bench.notebook(before, TRAIN, parameters=PARAMETERS), "--nproc", 2)
     assert outcome.code == 1 and outcome.seconds < 60
-    expected = "rank 1 raised RuntimeError: early" if "raise" in cell else "rank 1 left with exit code 5"
+    expected = "rank 1 raised RuntimeError: early" if "raise" in cell else "the launcher ended with exit code 5"
     assert bench.status()["reason"].startswith(expected)
 
 
