@@ -12,7 +12,7 @@ import pytest
 from hpc_utils import paths, workspace
 from hpc_utils.workspace import Launch, Profiler, Workspace
 
-RECORD = Launch("owner", "/r/runs/a", 7, "hpc-warm-1", "why", Profiler("nsys", "cuda", 8, 0o22))
+RECORD = Launch("owner", "/r/runs/a", 7, "why", Profiler("nsys", "cuda", 8, 0o22))
 
 
 def test_a_record_arrives_as_it_was_sent() -> None:

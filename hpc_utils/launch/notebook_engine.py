@@ -1,6 +1,6 @@
 """A papermill engine that runs the cells in the calling process: `papermill --engine hpc in.ipynb out.ipynb`.
 
-Under torchrun that process is the rank: signals, profilers and exit codes apply directly to the code that trains, and no
+That process is the rank: signals, profilers and exit codes apply directly to the code that trains, and no
 kernel has to be started, connected and ended.
 
 papermill imports this module by its entry point: import papermill first.

@@ -1,8 +1,8 @@
 """A rank under nsys or ncu, which start the program that they profile.
 
-    torchrun ─▶ rank (this) ─▶ nsys ─▶ rank that trains
+    forkserver or torchrun ─▶ rank (this) ─▶ nsys ─▶ rank that trains
 
-The process that torchrun started passes signals on to the one that trains, which nsys does not do, and ends with its exit
+The process in front passes signals on to the one that trains, which nsys does not do, and ends with its exit
 code or signal. If it is killed, the one that trains ends, and then nsys by itself: a killed nsys may leave a lock in
 /dev/shm, and then no nsys starts on that node any more. The profiler's output is in `logs/profiler<rank>.log`.
 """
