@@ -32,7 +32,7 @@ from hpc_utils.publish.release.crate import ReleaseRefused
 
 PROJECT = "scaling-compendium"
 # Packages that need not be sent: torch is expected there, and no run needs the others.
-THERE = ("torch", "torchvision", "jupyterlab", "ipyparallel", "nbconvert", "itables", "beautifulsoup4")
+THERE = ("torch", "torchvision", "jupyterlab", "ipyparallel", "nbconvert", "beautifulsoup4")
 TESTS = ("pytest", "pytest-timeout", "hypothesis")
 
 

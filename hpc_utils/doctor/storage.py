@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import numpy as np
 import psutil
 
 from hpc_utils import datasets, paths
@@ -17,7 +18,9 @@ from hpc_utils.records import probes
 
 from .check import Context, Facts, Observations, Result, failed, judge, locations, passed, unknown
 
-MOST = 256 * 2**20  # written and read, less where space is short
+IMAGES = "train-images.npy"
+BATCH = 128  # images of a read that is like the loader's
+MOST = 256 * 2**20  # written, less where space is short
 CHUNK = 8 * 2**20
 FILES = 10_000  # a run leaves some twenty
 SLOWEST = 20e6  # byte/s: a ResNet-50's checkpoint, 200 MB with its momentum, in ten seconds
@@ -148,8 +151,8 @@ def judge_shared(seen: Observations) -> Result:
 
 
 def measure_data(context: Context) -> Facts:
-    """The data folder's file system, how fast its largest file is read, and the data sets of this node."""
-    files = [path for path in paths.data().glob("*/*") if path.is_file()]
+    """The data folder's file system, how fast its largest data set is read, and the data sets of this node."""
+    files = paths.data().glob(f"*/{IMAGES}")
     largest = max(files, key=lambda path: path.stat().st_size, default=None)
     return {
         "filesystem": filesystem(next(path for path in (paths.data(), *paths.data().parents) if path.exists())),
@@ -160,16 +163,31 @@ def measure_data(context: Context) -> Facts:
 
 
 def _read_speed(path: Path, seconds: float) -> float:
-    """Byte/s of reading a file for at most `seconds` and `MOST`, its pages dropped before.
+    """Byte/s of reading images for at most `seconds`, their pages dropped before.
 
     What a server caches itself stays unknown, and tmpfs is memory anyway.
     """
-    with path.open("rb", buffering=0) as file:
+    with path.open("rb") as file:
         drop_cache(file.fileno())
-        began, done = time.perf_counter(), 0
-        while done < MOST and time.perf_counter() - began < seconds and (chunk := file.read(CHUNK)):
-            done += len(chunk)
-        return done / (time.perf_counter() - began)
+    count = len(np.load(path, mmap_mode="r"))
+    duration, size, _ = read_batches(path, np.random.default_rng(0).permutation(count), seconds=seconds)
+    return size / duration
+
+
+def read_batches(path: Path, order: np.ndarray, *, seconds: float, most: int = 0) -> tuple[float, int, int]:
+    """(seconds, bytes, reads) of the images `order`, batch by batch, each copied out of the mapped file as the loader does.
+
+    `most`: reads; for 0 as many as `seconds` allow.
+    """
+    images = np.load(path, mmap_mode="r")
+    begin = time.perf_counter()
+    size = reads = 0
+    for start in range(0, len(order), BATCH):
+        size += images[order[start : start + BATCH]].nbytes
+        reads += 1
+        if reads == most or (not most and time.perf_counter() - begin > seconds):
+            break
+    return time.perf_counter() - begin, size, reads
 
 
 def available(name: str) -> bool:

@@ -6,8 +6,6 @@ import socket
 
 from hpc_utils.launch import slurm_commands
 
-LOOPBACK = "127.0.0.1"
-
 
 def address_towards(host: str) -> str:
     """This machine's address on its way to `host`, a name or an address; nothing is sent.

@@ -67,6 +67,7 @@ def test_a_mirror_is_searched_at_its_top_one_folder_down_and_in_data(tmp_path, m
         layouts.cifar_binary(place / "cifar-10-batches-bin", *CIFAR)
     else:
         layouts.cifar_python(place / "cifar-10-python.tar.gz", *CIFAR)
+        layouts.know_batches(monkeypatch, *CIFAR)
     monkeypatch.setenv("HPC_DATA_MIRROR", str(tmp_path / "mirror"))
     fetch("cifar10", progress=False)
     np.testing.assert_array_equal(load("cifar10", "train", verify=True).images, CIFAR[0][0])
@@ -74,6 +75,7 @@ def test_a_mirror_is_searched_at_its_top_one_folder_down_and_in_data(tmp_path, m
 
 def test_a_mirror_may_be_the_layout_or_the_archive_itself(tmp_path, monkeypatch):
     layouts.know(monkeypatch, "cifar10", *CIFAR)
+    layouts.know_batches(monkeypatch, *CIFAR)
     fetch("cifar10", mirror=layouts.cifar_binary(tmp_path / "bin", *CIFAR), progress=False)
     fetch("cifar10", mirror=layouts.cifar_python(tmp_path / "a.tar.gz", *CIFAR), progress=False, force=True)
     verify("cifar10")

@@ -13,17 +13,20 @@ import pytest
 from ipyparallel import Client
 
 from hpc_utils.interactive.engines import Engines, start
-from hpc_utils.interactive.member import connection_file
 from hpc_utils.workspace import Launch
 
 from .conftest import members
 
-FOREIGN = ("SLURM_JOB_ID", "SLURM_PROCID", "RANK", "MASTER_ADDR")
+
+def connection_file(folder: Path, side: str) -> Path:
+    """The file with the controller's address for a `client` or an `engine`, and the key that signs messages."""
+    (path,) = (folder / "security").glob(f"ipcontroller-*-{side}.json")
+    return path
 
 
 @pytest.fixture(scope="module")
 def crew_and_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Engines, Path]]:
-    """A set that was started inside a Slurm job, under torchrun, by a user with a start-up file."""
+    """A set that was started in a run, by a user with a start-up file."""
     place = tmp_path_factory.mktemp("private")
     startup = place / "ipython" / "profile_default" / "startup"
     startup.mkdir(parents=True)
@@ -31,8 +34,6 @@ def crew_and_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tempfile.tempdir", str(place))
         patch.setenv("IPYTHONDIR", str(place / "ipython"))
-        for name in FOREIGN:
-            patch.setenv(name, "7")
         patch.setenv("HPC_LAUNCH", Launch(run="/a/run").variables["HPC_LAUNCH"])
         with start(2) as crew:
             (folder,) = place.glob("hpc-engines-*")
@@ -52,10 +53,8 @@ def test_nobody_else_reaches_them(crew_and_folder: tuple[Engines, Path]) -> None
     assert {one.laddr.ip for one in connections if one.status == psutil.CONN_LISTEN} == {"127.0.0.1"}
 
 
-def test_they_take_over_no_job_launcher_or_start_up_file(crew_and_folder: tuple[Engines, Path]) -> None:
+def test_they_take_over_no_run_or_start_up_file(crew_and_folder: tuple[Engines, Path]) -> None:
     crew, _ = crew_and_folder
-    for name in FOREIGN:
-        assert crew.view.apply(os.getenv, name) == [None, None], name
     for record in crew.view.apply(os.getenv, "HPC_LAUNCH"):
         assert not Launch.of({"HPC_LAUNCH": record}).run
     crew.view.execute("known = 'started_up' in globals()", block=True)

@@ -20,18 +20,17 @@ addEventListener("error", (event) => problems.push(event.message));
 addEventListener("unhandledrejection", (event) => problems.push(String(event.reason)));
 addEventListener("securitypolicyviolation", (event) => problems.push(event.blockedURI));
 </script>"""
-# The script runs when the page's tables are ready, which its own module comes before.
 TRY = """<script>
 const early = document.documentElement.scrollWidth > innerWidth; // as without scripts
-datatables.then(async () => {
+(async () => {
   const seen = {};
-  const settled = () => new Promise((done) => setTimeout(done, 50)); // tables sort and search a moment later
+  const settled = () => new Promise((done) => setTimeout(done, 50)); // an address changes a moment later
   %s;
   seen.overflow = early || document.documentElement.scrollWidth > innerWidth;
   seen.requests = performance.getEntriesByType("resource").map((entry) => entry.name).filter((name) => !/^(data|blob):/.test(name));
   seen.problems = problems;
   document.title = JSON.stringify(seen);
-});
+})();
 </script>"""
 
 

@@ -22,14 +22,12 @@ import numpy as np
 from hpc_utils import datasets, paths, workspace
 from hpc_utils.config import ConfigError, RunConfig
 from hpc_utils.doctor.process import Console, repeats_within
-from hpc_utils.doctor.storage import drop_cache, filesystem
+from hpc_utils.doctor.storage import IMAGES, drop_cache, filesystem, read_batches
 from hpc_utils.records import probes
 
 if TYPE_CHECKING:
     from hpc_utils.train.ranks import Ranks
 
-IMAGES = "train-images.npy"
-BATCH = 128  # images of a read that is like the loader's
 BATCHES = (32, 64, 128, 256, 512)  # of the loader itself
 PASS = 4.0  # s that one pass over the data should take at most
 MOMENT, MOST = 0.15, 50  # s that the loader is measured for each batch size, and batches at most
@@ -145,18 +143,13 @@ class _Place:
                 drop_cache(file.fileno())
 
     def _pass(self, mine: np.ndarray, most: int = 0) -> tuple[float, int, int]:
-        """(seconds of the slowest rank, bytes of all ranks, reads of each rank at least) of shuffled batches, each copied
-        out of the mapped file as the loader does. `most` reads; for 0 as many as the time allows."""
+        """(seconds of the slowest rank, bytes of all ranks, reads of each rank at least) of `doctor.storage.read_batches`."""
         import torch
 
         self.ranks.barrier()
-        images = np.load(self.home / self.dataset / IMAGES, mmap_mode="r")
-        began, size, reads = time.perf_counter(), 0, 0
-        for start in range(0, len(mine), BATCH):
-            size, reads = size + images[mine[start : start + BATCH]].nbytes, reads + 1
-            if reads == most or (not most and time.perf_counter() - began > PASS):
-                break
-        slowest, fewest = self._max(time.perf_counter() - began, -reads)
+        path = self.home / self.dataset / IMAGES
+        duration, size, reads = read_batches(path, mine, seconds=PASS, most=most)
+        slowest, fewest = self._max(duration, -reads)
         return slowest, int(self.ranks.sum(torch.tensor([size], dtype=torch.float64))), -int(fewest)
 
     def load(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -79,8 +78,6 @@ def write_report(
         ReportError: a chapter is missing, or is not a notebook.
     """
     sys.modules.setdefault("rfc3987_syntax", None)  # see launch.rank: spares 0.7 s
-    from itables import options
-    from itables.javascript import generate_init_offline_itables_html
     from markupsafe import Markup
 
     from hpc_utils.analyze.scaling import baseline_text
@@ -101,12 +98,9 @@ def write_report(
     for chapter in bound:
         if titles.count(chapter.title) > 1:
             chapter.label = f"{chapter.title} ({chapter.folder})"
-    # DataTables as itables bundles it for pages without network: its style, and its module as a promise of the window.
-    init = generate_init_offline_itables_html(options.dt_bundle)
     page = _templates().get_template("page.html.j2").render(
         head=head, studies=studies, curve=tables.curve, baseline_text=baseline_text, quantity=formatting.quantity, chapters=bound, tables=lookup.tables if lookup else (),
-        evidence=evidence, datatables=Markup(init),
-        bundle=re.search(r"window\.(_itables_\w+)", init)[1],
+        evidence=evidence,
         css=Markup((FOLDER / "page.css").read_text()), js=Markup((FOLDER / "page.js").read_text()),
     )  # fmt: skip
     write_text(output, page)

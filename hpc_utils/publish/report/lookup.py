@@ -94,12 +94,11 @@ def gather(results: Path, found: records.Records, exported: Exports, study: str 
 
 @dataclass(frozen=True)
 class Table:
-    """A section of the page. `rows`: {anchor: {column: cell}}; `hidden`: a column that is searched, and shown on demand."""
+    """A section of the page. `rows`: {anchor: {column: cell}}."""
 
     name: str
     about: str
     rows: Mapping[str, Mapping[str, str]]
-    hidden: str = ""
     note: str = ""
 
 
@@ -170,14 +169,12 @@ class Lookup:
         rows = {
             anchor: {column: row[column] for column in ("run", *filled, "parameters")} for anchor, row in rows.items()
         }
-        find = Markup('<a href="#runs" data-find="{1}">{0} {1}</a>')
         return Table(
             "runs",
-            "Every run of studies and chapters, whatever its state. Its name leads to its records. Search for any words, also parameters that differ from "
-            "the defaults, as in seed=1.",
+            "Every run of studies and chapters, whatever its state, with the parameters that differ from the defaults. Its name leads to its "
+            "records. The link to the runs behind a table or figure shows these alone.",
             rows,
-            "parameters",
-            Markup(", ").join(find.format(number, state) for state, number in sorted(states.items())),
+            ", ".join(f"{number} {state}" for state, number in sorted(states.items())),
         )
 
 
