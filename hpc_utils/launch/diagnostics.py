@@ -6,6 +6,7 @@ In both cases rank 0 writes its record as one JSON file, which is the result.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -26,7 +27,7 @@ from hpc_utils.workspace import Launch
 from . import cluster, job_environment, local, slurm_commands
 from .cluster import Cluster, ClusterError
 from .failure import tail
-from .process_tree import end_tree
+from .process_tree import die_with_parent, end_tree
 from .request import Layout
 from .submit import Submission
 
@@ -77,15 +78,15 @@ def on_this_machine(what: Diagnostic, nproc: int, arguments: Sequence[str]) -> d
     """
     with tempfile.TemporaryDirectory(prefix="hpc-probe-") as folder:
         copy = Path(folder) / "record.json"
-        launcher, record = [sys.executable, *TORCHRUN, f"--nproc-per-node={nproc}"], Launch(owner=folder)
-        ends_with = workspace.starting(record)
-        if arguments[0] == "mpi":  # its ranks end with mpiexec
-            launcher, ends_with = [local.mpiexec(), "-n", str(nproc), sys.executable], record.variables
+        launcher, parent = [sys.executable, *TORCHRUN, f"--nproc-per-node={nproc}"], os.getpid()
+        if arguments[0] == "mpi":
+            launcher = [local.mpiexec(), "-n", str(nproc), sys.executable]
         process = subprocess.Popen(
             [*launcher, "-m", what.module, *arguments, f"--copy={copy}"],
-            env=workspace.child_environment() | ends_with,
+            env=workspace.child_environment() | Launch(owner=folder).variables,
             stdin=subprocess.DEVNULL,
             start_new_session=True,  # Ctrl-C is ours to deal with
+            preexec_fn=lambda: die_with_parent(parent),
         )
         try:
             end = time.monotonic() + what.seconds
