@@ -6,6 +6,7 @@ In both cases rank 0 writes its record as one JSON file, which is the result.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -27,7 +28,7 @@ from hpc_utils.workspace import Launch
 from . import cluster, job_environment, slurm_commands
 from .cluster import Cluster, ClusterError
 from .failure import tail
-from .process_tree import end_tree
+from .process_tree import die_with_parent, end_tree
 from .request import Layout
 from .submit import Submission
 
@@ -78,15 +79,15 @@ def on_this_machine(what: Diagnostic, nproc: int, arguments: Sequence[str], laun
     """
     with tempfile.TemporaryDirectory(prefix="hpc-probe-") as folder:
         copy = Path(folder) / "record.json"
-        start, record = [sys.executable, *TORCHRUN, f"--nproc-per-node={nproc}"], Launch(owner=folder)
-        ends_with, own = workspace.starting(record), _own(launcher)
-        if launcher:  # its ranks end with it
-            start, ends_with = [*load(launcher).command(nproc), sys.executable], record.variables
+        start, parent = [sys.executable, *TORCHRUN, f"--nproc-per-node={nproc}"], os.getpid()
+        if launcher:
+            start = [*load(launcher).command(nproc), sys.executable]
         process = subprocess.Popen(
-            [*start, "-m", what.module, *arguments, *own, f"--copy={copy}"],
-            env=workspace.child_environment() | ends_with,
+            [*start, "-m", what.module, *arguments, *_own(launcher), f"--copy={copy}"],
+            env=workspace.child_environment() | Launch(owner=folder).variables,
             stdin=subprocess.DEVNULL,
             start_new_session=True,  # Ctrl-C is ours to deal with
+            preexec_fn=lambda: die_with_parent(parent),
         )
         try:
             end = time.monotonic() + what.seconds

@@ -49,7 +49,9 @@ class ExternalLauncher:
 
     @property
     def failures(self) -> list[tuple[int, int]]:
-        """(rank, exit code) of the ranks that failed, as torchrun lists them, the first one first."""
+        """(rank, exit code) of the ranks that failed, as torchrun lists them at its end, the first one first."""
+        if self._process.returncode is None:
+            return []
         return failure.of_torchrun((self._folder / "logs" / "launcher.log").read_text(errors="replace"))
 
     def send(self, number: Signals) -> bool:
