@@ -112,6 +112,7 @@ def _end(
         client.close()
     with contextlib.suppress(subprocess.CalledProcessError):  # the job is over
         cluster.stop_cluster_sync()
+    cluster.shutdown_atexit = False
     if watchdog is not None:
         watchdog.stdin.close()
         end_tree(watchdog, str(folder))
@@ -159,9 +160,8 @@ class Engines:
         """Where each engine runs: host, process, and the logical CPUs that it may use."""
         import pandas as pd
 
-        columns = ["host", "process", "logical CPUs"]
         rows = self.view.apply(group.place)
-        return pd.DataFrame(rows, columns=columns, index=pd.RangeIndex(len(rows), name="rank"))
+        return pd.DataFrame(rows, columns=["host", "process", "logical CPUs"]).rename_axis("rank")
 
     def join(self, timeout: float = 10) -> None:
         """Make the engines ranks of a new process group over gloo; a former group is destroyed.
@@ -172,7 +172,7 @@ class Engines:
             EnginesError: an engine has ended. CompositeError: the ranks did not find each other.
         """
         if ended := set(self._ranks) - set(self.client.ids):
-            raise EnginesError(f"engine {', '.join(map(str, ended))} has ended: close the set, and `start` another")
+            raise EnginesError(f"engines {sorted(ended)} have ended: close the set, and `start` another")
         self.view.execute("import torch.distributed")  # from a cluster's file system this takes its time
         meeting = self.client[0].apply_sync(group.open_meeting_point, self._address, timeout)
         ranks = len(self._ranks)
@@ -184,14 +184,14 @@ class Engines:
         """Each engine's outcome of the last `%%px --noblock` cell: its error, if any, and the seconds it took."""
         import pandas as pd
 
-        result = self.client.get_result(self.client.history[-len(self._ranks) :])
+        result = get_ipython().magics_manager.registry["ParallelMagics"].last_result
         result.wait()
         rows = []
         for part in result.split():
             error = part.exception()
-            started = part.metadata["started"]
-            completed = part.metadata["completed"]  # None of an engine that died
-            seconds = (completed - started).total_seconds() if started and completed else None
+            started = part.metadata["started"]  # None of an engine that died
+            completed = part.metadata["completed"]
+            seconds = (completed - started).total_seconds() if started else None
             rows.append({"outcome": _message(error) if error else "completed", "seconds": seconds})
         return pd.DataFrame(rows).rename_axis("rank")
 
