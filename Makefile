@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile --constraint env/constraints.txt
 # pip compiles one file after another: more than half of its time. Packages' own tests, and plotly, which only HTA imports, are a third.
-COMPILE := @$(BIN)/python -m compileall -q -j 0 -x '/(tests|plotly)/' $(VENV)/lib hpc_utils >/dev/null || true
+COMPILE := @$(BIN)/python -m compileall -q -j 0 -x '/(tests|plotly)/' $(VENV)/lib hpc_utils companions >/dev/null || true
 ANNOUNCE := @echo "Installing into $(VENV) (about a minute; the CUDA build of torch on Linux is some GB) ..."
 INPUTS := pyproject.toml env/constraints.txt
 TESTS ?=
