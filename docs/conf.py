@@ -56,7 +56,7 @@ CHAPTERS = {
 }
 
 include_patterns = [
-    "*.md", "docs/*.md", "*/README.md", "env/ondemand/README.md", "results/reference/*/SYSTEM.md",
+    "*.md", "docs/*.md", "*/README.md", "companions/*/README.md", "env/ondemand/README.md", "results/reference/*/SYSTEM.md",
     *(notebook for notebooks in CHAPTERS.values() for notebook in notebooks),
 ]  # fmt: skip
 # Folders into which Sphinx need not look.
@@ -79,6 +79,9 @@ def complete(app: Sphinx, name: str, source: list[str]) -> None:
             source[0] += toctree(entries, ":hidden:", f":caption: {section.partition(chr(10))[0]}")
     elif name == "docs/chapters":
         source[0] += toctree([entry(one) for notebooks in CHAPTERS.values() for one in notebooks], ":maxdepth: 1")
+    elif name == "companions/README":
+        companions = sorted(path.parent.name for path in ROOT.glob("companions/*/README.md"))
+        source[0] += toctree([f"{companion} </companions/{companion}/README>" for companion in companions], ":hidden:")
     elif name == "SYSTEM":
         sets = sorted(path.parent.name for path in ROOT.glob("results/reference/*/SYSTEM.md"))
         source[0] += toctree([f"{one} </results/reference/{one}/SYSTEM>" for one in sets], ":hidden:")

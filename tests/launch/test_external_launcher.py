@@ -62,7 +62,7 @@ def test_under_torchrun_a_run_is_stopped_and_then_loses_a_rank(bench: Bench) -> 
 def test_a_rank_reads_the_signals_of_its_launcher(tmp_path: Path) -> None:
     """Those that were written before it started too; of a node's ranks the first alone."""
     code = (
-        "import signal, sys, time\nfrom pathlib import Path\nfrom hpc_utils.launch.launcher import receive_signals\n"
+        "import signal, sys, time\nfrom pathlib import Path\nfrom hpc_utils.launch.external_launcher import receive_signals\n"
         "received = []\n"
         "for number in (signal.SIGUSR1, signal.SIGTERM):\n"
         "    signal.signal(number, lambda number, _: received.append(number) or print(number, flush=True))\n"
