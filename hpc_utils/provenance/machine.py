@@ -64,8 +64,8 @@ class HardwareId:
     @classmethod
     def parse(cls, text: str) -> HardwareId:
         """The parts of an id that a record holds."""
-        found = re.fullmatch(r"(?:(.*)-)?([0-9a-f]{8})(?:-([0-9.]+[kmg]bit))?", text)
-        return cls(*(part or "" for part in found.groups())) if found else cls(text)
+        match = re.fullmatch(r"(?:(.*)-)?([0-9a-f]{8})(?:-([0-9.]+[kmg]bit))?", text)
+        return cls(*(part or "" for part in match.groups())) if match else cls(text)
 
     def __str__(self) -> str:
         return "-".join(filter(None, (self.name, self.machine, self.links)))
@@ -81,12 +81,12 @@ class HardwareId:
 def hardware() -> Hardware:
     """CPU, memory, GPUs and network, as the process first sees them, before a rank is pinned."""
     faults: list[str] = []
-    found = attempt(lambda: gpus(faults), faults) or []
+    cards = attempt(lambda: gpus(faults), faults) or []
     return Hardware(
         cpu=attempt(cpu, faults) or Cpu(),
         memory_bytes=psutil.virtual_memory().total,
-        gpus=found,
-        nvlink=attempt(lambda: links(faults), faults) if len(found) > 1 else None,
+        gpus=cards,
+        nvlink=attempt(lambda: links(faults), faults) if len(cards) > 1 else None,
         network=attempt(network, faults),
         infiniband=attempt(infiniband, faults),
         faults=faults,

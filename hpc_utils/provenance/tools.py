@@ -41,7 +41,8 @@ def run_tool(
     Args:
         name: what `faults` call it; by default the command.
     """
-    name, faults = name or command[0], [] if faults is None else faults
+    name = name or command[0]
+    faults = [] if faults is None else faults
     if (program := shutil.which(command[0])) is None:
         return None
     seconds = float(os.environ.get("HPC_PROBE_TIMEOUT") or PATIENCE)
