@@ -102,7 +102,9 @@ def describe(dataset: DatasetInfo, decoded: Decoded, where: Path, remedy: str) -
             (f"{split} labels outside 0..{last}", 0, np.count_nonzero((labels < 0) | (labels > last))),
         ]
         if expected.images_sha256:
-            checks += [(f"{split} {name}", value, getattr(measured, name)) for name, value in asdict(expected).items()]
+            checks += [
+                (f"{split} {name}", value, getattr(measured, name)) for name, value in asdict(expected).items()
+            ]
         for what, wanted, actual in checks:
             if wanted != actual:
                 raise fault(where, f"{what} {wanted}", actual, remedy)

@@ -207,7 +207,11 @@ def worst_of(function: Callable[[Facts], Result], observations: Observations) ->
     """Judge every rank alone: the worst result, with the ranks that have it."""
     results = [function(observation.facts) for observation in observations]
     worst_result = worst(results)
-    alike = [observation for observation, result in zip(observations, results, strict=True) if result.verdict == worst_result.verdict]
+    alike = [
+        observation
+        for observation, result in zip(observations, results, strict=True)
+        if result.verdict == worst_result.verdict
+    ]
     return worst_result if len(alike) == len(observations) else replace(worst_result, where=locations(alike))
 
 
@@ -222,7 +226,9 @@ def sharing(observations: Observations, what: str) -> tuple[list, Observations] 
 
 def locations(observations: Sequence[Observation | str]) -> str:
     """`node1 rank 0, node2 rank 4 and 3 more`."""
-    return ", ".join(map(str, observations[:4])) + (f" and {len(observations) - 4} more" if len(observations) > 4 else "")
+    return ", ".join(map(str, observations[:4])) + (
+        f" and {len(observations) - 4} more" if len(observations) > 4 else ""
+    )
 
 
 def by_host(observations: Observations) -> dict[str, list[Observation]]:

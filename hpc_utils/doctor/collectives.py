@@ -152,7 +152,8 @@ def _nominal(observations: Observations) -> tuple[float | None, str]:
     if observations[0].facts["link_gbit"]:
         return observations[0].facts["link_gbit"], "--link-gbit"
     nodes = [
-        {name: gbit for observation in node for name, gbit in observation.facts["links"].items()} for node in by_host(observations).values()
+        {name: gbit for observation in node for name, gbit in observation.facts["links"].items()}
+        for node in by_host(observations).values()
     ]
     if any(not links or None in links.values() for links in nodes):
         return None, ""
@@ -182,7 +183,13 @@ def judge_clock(observations: Observations) -> Result:
     middle = sorted(best)[len(best) // 2]
     if apart <= APART:
         return passed(f"{apart * 1e3:.1f} ms")
-    deviating = [observation for observation, moment in zip(observations, best, strict=True) if abs(moment - middle) > APART / 2]
+    deviating = [
+        observation
+        for observation, moment in zip(observations, best, strict=True)
+        if abs(moment - middle) > APART / 2
+    ]
     return failed(
-        f"{apart:.1f} s apart", "correct the nodes' time (NTP: `chronyc tracking`, `timedatectl`)", locations(deviating)
+        f"{apart:.1f} s apart",
+        "correct the nodes' time (NTP: `chronyc tracking`, `timedatectl`)",
+        locations(deviating),
     )

@@ -153,7 +153,9 @@ def _judge_rank(facts: Facts) -> Result:
         return not_applicable("device=cpu: GPUs are not used")
     if not (requested_gpus or visible or on_machine):
         return not_applicable("no GPU, and none requested")
-    measured = f"{ranks} rank(s), {visible} GPU(s) visible, {on_machine if requested_gpus is None else requested_gpus} "
+    measured = (
+        f"{ranks} rank(s), {visible} GPU(s) visible, {on_machine if requested_gpus is None else requested_gpus} "
+    )
     measured += "on the machine" if requested_gpus is None else "requested"
     if not visible or (requested_gpus is not None and visible != requested_gpus):
         return failed(measured, UNMASK)

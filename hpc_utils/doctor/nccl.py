@@ -70,7 +70,11 @@ def judge_transport(observations: Observations) -> Result:
     if not paths:
         return unknown(f"{facts['backend']}'s log names no channel", "set NCCL_DEBUG=INFO for a run and read its log")
     measured = f"{facts['backend']} {facts['version']}: {', '.join(sorted(paths))}"
-    return _judge_one_node(observations, paths, measured) if facts["nodes"] == 1 else _judge_nodes(observations, measured)
+    return (
+        _judge_one_node(observations, paths, measured)
+        if facts["nodes"] == 1
+        else _judge_nodes(observations, measured)
+    )
 
 
 def _judge_nodes(observations: Observations, measured: str) -> Result:
@@ -84,7 +88,11 @@ def _judge_nodes(observations: Observations, measured: str) -> Result:
             fix = "set NCCL_SOCKET_IFNAME to the cluster's network (`network.interface` in the cluster file)"
             return failed(measured, fix, locations(on_sockets))
         return passed(f"{measured}; no faster network")
-    remote = [observation for observation in observations if any(path.startswith("NET/") for path in observation.facts["paths"])]
+    remote = [
+        observation
+        for observation in observations
+        if any(path.startswith("NET/") for path in observation.facts["paths"])
+    ]
     if not remote:
         return unknown(f"{measured}: the log names no channel between nodes")
     how = "with GPUDirect RDMA"

@@ -126,7 +126,11 @@ def judge_interface(observations: Observations) -> Result:
         return not_applicable("no connections besides the launcher's")
     names = [f"{name} ({gbit:g} Gbit/s)" if gbit else name for name, gbit in sorted(used.items())]
     measured = f"gloo over {', '.join(names)}"
-    local = [observation for observation in observations if observation.facts["used"] and loopback(observation.facts["used"])]
+    local = [
+        observation
+        for observation in observations
+        if observation.facts["used"] and loopback(observation.facts["used"])
+    ]
     if observations[0].facts["nodes"] > 1 and local:
         fix = "set GLOO_SOCKET_IFNAME to it (`ip -br addr` lists interfaces; `network.interface` in the cluster file)"
         return failed(measured, fix, locations(local))

@@ -117,7 +117,9 @@ class Runner:
         measured = f"{len(received)} of {context.world_size} ranks started within {time.monotonic() - began:.1f} s"
         if self.complete:
             return passed(f"{measured}, on {context.nodes} node(s)")
-        missing = [f"rank {rank} (node {rank // context.ranks_per_node})" for rank in everyone if rank not in received]
+        missing = [
+            f"rank {rank} (node {rank // context.ranks_per_node})" for rank in everyone if rank not in received
+        ]
         fix = (
             "read what these ranks printed: does their node have the same Python environment (`srun -N1 -w NODE which "
             "python`), does a rank hang while it starts, is MASTER_ADDR reachable from there?"

@@ -71,7 +71,9 @@ def judge_compute(observations: Observations) -> Result:
     rates = [observation.facts["gflops"]["fp32"] for observation in observations]
     middle = median(rates)
     slowest = min(observations, key=lambda observation: observation.facts["gflops"]["fp32"])
-    bf16 = [observation.facts["gflops"]["bf16"] for observation in observations if observation.facts["gflops"]["bf16"]]
+    bf16 = [
+        observation.facts["gflops"]["bf16"] for observation in observations if observation.facts["gflops"]["bf16"]
+    ]
     fast = f"{_flops(median(bf16))} in bf16" if bf16 else "no bf16"
     measured = f"{observations[0].facts['device']}: {_flops(middle)} in fp32, {fast}"
     if len(observations) == 1:

@@ -93,7 +93,9 @@ def _linux(machine: Path) -> Cpu:
     return Cpu(
         model=entry.get("model name") or _arm_model() or entry.get("cpu") or os.uname().machine,
         sockets=len({_package(logical, machine) for logical in online}) if has_topology else None,
-        cores=len({_siblings(logical, machine) for logical in online}) if has_topology else psutil.cpu_count(logical=False),
+        cores=len({_siblings(logical, machine) for logical in online})
+        if has_topology
+        else psutil.cpu_count(logical=False),
         logical=len(online),
         flags=sorted(filter(FLAGS.fullmatch, flags)),
         numa_nodes=len(set(_nodes(machine).values())) or None,
@@ -123,7 +125,9 @@ def _mac() -> Cpu:
     """An Apple silicon Mac: torch has no builds for older ones."""
     lines = (run_tool("sysctl", "hw", "machdep.cpu") or "").splitlines()
     fields = dict(line.split(": ", 1) for line in lines if ": " in line)
-    flags = [name.rpartition("FEAT_")[2].lower() for name, value in fields.items() if "FEAT_" in name and value == "1"]
+    flags = [
+        name.rpartition("FEAT_")[2].lower() for name, value in fields.items() if "FEAT_" in name and value == "1"
+    ]
     return Cpu(
         model=fields.get("machdep.cpu.brand_string") or os.uname().machine,
         sockets=number(fields.get("hw.packages")),

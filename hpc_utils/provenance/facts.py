@@ -47,11 +47,15 @@ def _gpu(gpu: Record) -> str:
 
 def _interface(interface: Record) -> str:
     mbps = interface.get("speed_mbps")
-    return f"{interface.get('name')} ({_known(interface.get('driver'))}, {f'{mbps / 1000:g} Gb/s' if mbps else UNKNOWN})"
+    return (
+        f"{interface.get('name')} ({_known(interface.get('driver'))}, {f'{mbps / 1000:g} Gb/s' if mbps else UNKNOWN})"
+    )
 
 
 def _port(port: Record) -> str:
-    return f"{port.get('device')} port {port.get('port')} ({_known(port.get('link_layer'))}, {_known(port.get('rate'))})"
+    return (
+        f"{port.get('device')} port {port.get('port')} ({_known(port.get('link_layer'))}, {_known(port.get('rate'))})"
+    )
 
 
 # Label, path in a record, and the function that describes the value.

@@ -251,7 +251,9 @@ def _hottest() -> float | None:
         sensors = psutil.sensors_temperatures()
     except (AttributeError, OSError):
         return None
-    temperatures = [sensor.current for name in ("coretemp", "k10temp", "zenpower") for sensor in sensors.get(name, ())]
+    temperatures = [
+        sensor.current for name in ("coretemp", "k10temp", "zenpower") for sensor in sensors.get(name, ())
+    ]
     return max(temperatures, default=None)
 
 

@@ -98,7 +98,9 @@ def _jobs(jobs: list[Record]) -> list[str]:
     rows = []
     for kind, kind_jobs in sorted(kinds.items()):
         ids = {str(job.get("array_job_id") or job.get("id")) for job in kind_jobs}  # an array's tasks are one
-        rows.append((f"{kind_jobs[0]['scheduler']} {', '.join(sorted(ids, key=_natural))}", *kind, str(len(kind_jobs))))
+        rows.append(
+            (f"{kind_jobs[0]['scheduler']} {', '.join(sorted(ids, key=_natural))}", *kind, str(len(kind_jobs)))
+        )
     lines = (
         markdown_table(("jobs", "name", "partition", "nodes", "node list", "restarts", "runs"), rows) if rows else []
     )

@@ -50,7 +50,8 @@ def read_everywhere(kind: str) -> Iterator[dict[str, Any]]:
 def newest(kind: str, results: Path | None = None, **match: Any) -> dict[str, Any] | None:
     """The newest record of that kind whose fields equal `match`; None if there is none."""
     return next(
-        (record for record in read(kind, results) if all(record.get(name) == value for name, value in match.items())), None
+        (record for record in read(kind, results) if all(record.get(name) == value for name, value in match.items())),
+        None,
     )
 
 

@@ -177,7 +177,11 @@ def read_study(name: str, results: Path | None = None) -> StudyIndex:
     except FileNotFoundError:
         study_names = paths.study_files().keys()
         measured = {file.stem for file in path.parent.glob("*.json")}
-        remedy = f"`hpc study run {name}` makes it" if name in study_names else toml_config.hint(name, measured or study_names)
+        remedy = (
+            f"`hpc study run {name}` makes it"
+            if name in study_names
+            else toml_config.hint(name, measured or study_names)
+        )
         if submitted := sorted(index for index in measured if index.startswith(f"{name}-")):
             remedy = f"submitted to a cluster it is {' or '.join(submitted)}"
         raise UnknownStudy(f"no study {name!r} in {path.parent}: {remedy}") from None

@@ -137,7 +137,9 @@ def shares(nodes: int, cores: list[list[int]]) -> list[list[int]]:
     cores_per_node = len(cores) // nodes
     if not cores_per_node:
         return [cores[node % len(cores)] for node in range(nodes)]
-    return [sorted(itertools.chain(*cores[node * cores_per_node : (node + 1) * cores_per_node])) for node in range(nodes)]
+    return [
+        sorted(itertools.chain(*cores[node * cores_per_node : (node + 1) * cores_per_node])) for node in range(nodes)
+    ]
 
 
 def _free_ports(count: int) -> list[int]:

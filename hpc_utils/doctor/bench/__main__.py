@@ -55,7 +55,9 @@ def main(arguments: list[str]) -> int:
     from hpc_utils.train.ranks import setup  # torch, which takes seconds
 
     try:
-        config = RunConfig(batch_per_device=1, collective_timeout=COLLECTIVE, device="cpu" if own_launcher else "auto")
+        config = RunConfig(
+            batch_per_device=1, collective_timeout=COLLECTIVE, device="cpu" if own_launcher else "auto"
+        )
         with setup(config, own_launcher) as ranks:
             if ranks.oversubscribed:
                 console.line("more ranks than cores: the times include waiting for a core")

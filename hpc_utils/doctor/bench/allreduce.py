@@ -75,9 +75,7 @@ def measure(
                 "nodes": group.nodes,
                 "ranks_per_node": group.ranks_per_node,
                 "samples": [
-                    {"bytes": bytes_, "seconds": measured}
-                    for part, bytes_, _, measured in plan
-                    if part is group
+                    {"bytes": bytes_, "seconds": measured} for part, bytes_, _, measured in plan if part is group
                 ],
             }
             for group in groups

@@ -79,7 +79,10 @@ def profile(config: RunConfig, batches: Sequence[int], repeats: int, tell: Calla
                     fractions[name].append(fraction)
             tell(f"repeat {number} of {repeats}")
         bytes_of = {name: parameter.nbytes for name, parameter in trainer.model.named_parameters()}
-        order = sorted(((name, statistics.median(parameter_fractions)) for name, parameter_fractions in fractions.items()), key=lambda item: item[1])
+        order = sorted(
+            ((name, statistics.median(parameter_fractions)) for name, parameter_fractions in fractions.items()),
+            key=lambda item: item[1],
+        )
         hardware = provenance.hardware_id()
         record = computed(config) | {
             "hardware_id": provenance.HardwareId.parse(hardware).machine or hardware,
