@@ -8,7 +8,7 @@ from pathlib import Path
 from hpc_utils.provenance import NODE_CORES
 from hpc_utils.provenance.cgroup import files
 from hpc_utils.provenance.cpu import MACHINE, usable
-from hpc_utils.provenance.tools import number, read
+from hpc_utils.provenance.tools import number, read_text
 
 from .check import (
     Context,
@@ -46,7 +46,9 @@ def measure_cores(context: Context) -> Facts:
 
 def quota(machine: Path = MACHINE) -> float | None:
     """CPUs that this process's control groups may use at a time; None without a limit."""
-    limits = [(read(file) or "max").split() for file in files("cpu.max", machine)]  # `200000 100000`; `max 100000`
+    limits = [
+        (read_text(file) or "max").split() for file in files("cpu.max", machine)
+    ]  # `200000 100000`; `max 100000`
     return min((int(limit[0]) / int(limit[1]) for limit in limits if limit[0] != "max"), default=None)
 
 
@@ -92,9 +94,11 @@ def clocks(machine: Path = MACHINE) -> Facts:
     folders = [machine / f"sys/devices/system/cpu/cpu{logical}" for logical in usable()]
 
     def values(name: str) -> list[int]:
-        return [value for folder in folders if (value := number(read(folder / name))) is not None]
+        return [value for folder in folders if (value := number(read_text(folder / name))) is not None]
 
-    groups = [dict(line.split() for line in (read(file) or "").splitlines()) for file in files("cpu.stat", machine)]
+    groups = [
+        dict(line.split() for line in (read_text(file) or "").splitlines()) for file in files("cpu.stat", machine)
+    ]
     return {
         "mhz": max((khz // 1000 for khz in values("cpufreq/scaling_cur_freq")), default=None),
         "hot": sum(values("thermal_throttle/core_throttle_count")),

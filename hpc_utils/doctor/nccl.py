@@ -15,7 +15,7 @@ import re
 from collections import Counter
 from pathlib import Path
 
-from hpc_utils.provenance.tools import read
+from hpc_utils.provenance.tools import read_text
 
 from .check import Context, Facts, Observations, Result, failed, judge, locations, not_applicable, passed, unknown
 from .network import fabric
@@ -55,7 +55,7 @@ def measure(context: Context) -> Facts:
         return facts
     dist.all_reduce(torch.ones(8 * 2**20 // 4, device=ranks.device))
     ranks.synchronize()
-    log = parse(read(Path(context.nccl_log)) or "")
+    log = parse(read_text(Path(context.nccl_log)) or "")
     context.adapters = log["adapters"] or (log["interfaces"] if "NET/Socket" in log["paths"] else [])
     return facts | log | fabric()
 

@@ -15,7 +15,7 @@ import psutil
 
 from hpc_utils import provenance
 from hpc_utils.provenance.machine import MACHINE, infiniband
-from hpc_utils.provenance.tools import read
+from hpc_utils.provenance.tools import read_text
 
 from .check import Context, Facts, Observations, Result, failed, judge, locations, not_applicable, passed
 
@@ -36,7 +36,7 @@ def active_ports(machine: Path = MACHINE) -> dict[str, tuple[float | None, str]]
     """{adapter: (Gbit/s, link layer)} of the InfiniBand and RoCE ports that are up."""
     ports: dict[str, tuple[float | None, str]] = {}
     for port in infiniband(machine) or []:
-        state = read(machine / f"sys/class/infiniband/{port.device}/ports/{port.port}/state") or ""
+        state = read_text(machine / f"sys/class/infiniband/{port.device}/ports/{port.port}/state") or ""
         if "ACTIVE" in state:  # `4: ACTIVE`
             rate = re.match(r"([\d.]+) Gb/sec", port.rate or "")
             ports[port.device] = (float(rate[1]) if rate else None, port.link_layer or "")

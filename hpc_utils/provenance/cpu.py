@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-from .tools import number, read, run_tool
+from .tools import number, read_text, run_tool
 
 MACHINE = Path("/")
 # Instruction sets that decide which kernels a CPU build of torch takes.
@@ -87,7 +87,7 @@ def _linux(machine: Path) -> Cpu:
             name, _, value = line.partition(":")
             entry[name.strip()] = value.strip()
     system = machine / "sys/devices/system/cpu"
-    online = list(numbers(read(system / "online"))) or list(range(os.cpu_count() or 1))
+    online = list(numbers(read_text(system / "online"))) or list(range(os.cpu_count() or 1))
     has_topology = _topology(online[0], machine).is_dir()
     flags = (entry.get("flags") or entry.get("Features") or "").split()
     return Cpu(
@@ -100,7 +100,7 @@ def _linux(machine: Path) -> Cpu:
         flags=sorted(filter(FLAGS.fullmatch, flags)),
         numa_nodes=len(set(_nodes(machine).values())) or None,
         caches=_caches(machine),
-        governor=read(system / "cpu0/cpufreq/scaling_governor"),
+        governor=read_text(system / "cpu0/cpufreq/scaling_governor"),
         virtual="hypervisor" in flags if flags else None,
     )
 
@@ -109,7 +109,7 @@ def _caches(machine: Path) -> str | None:
     """The caches of the first core, such as `L1d 32K, L2 1024K, L3 32768K`."""
     caches = {}
     for folder in (machine / "sys/devices/system/cpu/cpu0/cache").glob("index*"):
-        level, kind, size = (read(folder / name) for name in ("level", "type", "size"))
+        level, kind, size = (read_text(folder / name) for name in ("level", "type", "size"))
         if size and kind != "Instruction":
             caches[f"L{level}{'d' if kind == 'Data' else ''}"] = size
     return ", ".join(f"{name} {size}" for name, size in sorted(caches.items())) or None
@@ -142,17 +142,17 @@ def _topology(logical: int, machine: Path) -> Path:
 
 
 def _siblings(logical: int, machine: Path) -> tuple[int, ...]:
-    return tuple(numbers(read(_topology(logical, machine) / "thread_siblings_list"))) or (logical,)
+    return tuple(numbers(read_text(_topology(logical, machine) / "thread_siblings_list"))) or (logical,)
 
 
 def _package(logical: int, machine: Path) -> int:
-    return number(read(_topology(logical, machine) / "physical_package_id")) or 0
+    return number(read_text(_topology(logical, machine) / "physical_package_id")) or 0
 
 
 def _nodes(machine: Path) -> dict[int, int]:
     """Each logical CPU's NUMA node."""
     folders = (machine / "sys/devices/system/node").glob("node[0-9]*")
-    return {logical: int(folder.name[4:]) for folder in folders for logical in numbers(read(folder / "cpulist"))}
+    return {logical: int(folder.name[4:]) for folder in folders for logical in numbers(read_text(folder / "cpulist"))}
 
 
 def numbers(text: str | None) -> Iterator[int]:

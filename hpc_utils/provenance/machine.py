@@ -14,7 +14,7 @@ import psutil
 
 from .cpu import MACHINE, Cpu, cpu
 from .gpu import Gpu, gpus, links
-from .tools import attempt, number, read
+from .tools import attempt, number, read_text
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def network(machine: Path = MACHINE) -> list[Interface] | None:
     return [
         Interface(
             re.sub(r"^(en|wl|ww)x[0-9a-f]{12}$", r"\1x", entry.name),  # such a name is the MAC address
-            number(read(entry / "speed")),
+            number(read_text(entry / "speed")),
             driver.resolve().name if (driver := entry / "device/driver").exists() else None,
         )
         for entry in sorted(folder.iterdir())
@@ -134,6 +134,6 @@ def infiniband(machine: Path = MACHINE) -> list[Port] | None:
     if not (machine / "sys/class").is_dir():
         return None
     return [
-        Port(port.parts[-3], number(port.name), read(port / "rate"), read(port / "link_layer"))
+        Port(port.parts[-3], number(port.name), read_text(port / "rate"), read_text(port / "link_layer"))
         for port in sorted((machine / "sys/class/infiniband").glob("*/ports/*"))
     ]

@@ -32,7 +32,7 @@ from hpc_utils.records import schema
 from . import nvml
 from .cpu import usable
 from .gpu import with_package
-from .tools import number, read
+from .tools import number, read_text
 
 GRACE = 5.0  # s that the process gets to end by itself
 FIRST = 0.1  # s before the first row: utilisation is an average over some time
@@ -161,7 +161,7 @@ def traffic(machine: Path = Path("/")) -> dict[str, int]:
     }
     for name, counter in (("rdma_received_bytes", "port_rcv_data"), ("rdma_sent_bytes", "port_xmit_data")):
         ports = (machine / "sys/class/infiniband").glob(f"*/ports/*/counters/{counter}")
-        words = [number(text) for text in map(read, ports)]
+        words = [number(text) for text in map(read_text, ports)]
         if counts := [count for count in words if count is not None]:
             byte_counts[name] = 4 * sum(counts)  # Linux' sysfs-class-infiniband: in units of four bytes
     return byte_counts

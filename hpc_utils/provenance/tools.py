@@ -16,7 +16,7 @@ Answer = TypeVar("Answer")
 PATIENCE = 10.0  # s; without the persistence daemon a driver wakes eight GPUs in about five
 
 
-def read(path: Path) -> str | None:
+def read_text(path: Path) -> str | None:
     """A small file's text, stripped; None if it cannot be read."""
     try:
         return path.read_text(encoding="utf-8", errors="replace").strip()

@@ -34,7 +34,7 @@ def keep(kind: str, name: str, record: Mapping[str, Any]) -> Path:
     return path
 
 
-def read(kind: str, results: Path | None = None) -> Iterator[dict[str, Any]]:
+def read_probes(kind: str, results: Path | None = None) -> Iterator[dict[str, Any]]:
     """The records of that kind, newest first, each with its `name` (the file's); damaged files are skipped."""
     folder = Path(results or paths.results()) / "probes" / kind
     records = [{**record, "name": path.stem} for path in folder.glob("*.json") if (record := read_json(path))]
@@ -42,15 +42,19 @@ def read(kind: str, results: Path | None = None) -> Iterator[dict[str, Any]]:
 
 
 def read_everywhere(kind: str) -> Iterator[dict[str, Any]]:
-    """Those of `read`, then those of the committed sets."""
+    """Those of `read_probes`, then those of the committed sets."""
     for folder in (paths.results(), *sorted(paths.reference().glob("*/"))):
-        yield from read(kind, folder)
+        yield from read_probes(kind, folder)
 
 
 def newest(kind: str, results: Path | None = None, **match: Any) -> dict[str, Any] | None:
     """The newest record of that kind whose fields equal `match`; None if there is none."""
     return next(
-        (record for record in read(kind, results) if all(record.get(name) == value for name, value in match.items())),
+        (
+            record
+            for record in read_probes(kind, results)
+            if all(record.get(name) == value for name, value in match.items())
+        ),
         None,
     )
 

@@ -94,7 +94,7 @@ def breakdowns(timelines: Sequence[Timeline]) -> list[dict[str, Any]]:
     return [breakdown(timeline, several=several) for timeline in timelines]
 
 
-def table(timelines: Iterable[Timeline]) -> pd.DataFrame:
+def breakdown_table(timelines: Iterable[Timeline]) -> pd.DataFrame:
     """`breakdowns` as a frame: a row per rank and device, Int64 with NA for what is not known."""
     import pandas as pd
 

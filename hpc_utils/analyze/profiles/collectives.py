@@ -177,7 +177,7 @@ def exposed(timeline: Timeline, matched: Collectives, column: int) -> tuple[int,
     return intervals.outside(wire, compute), intervals.outside(waiting, compute)
 
 
-def table(timelines: Sequence[Timeline]) -> pd.DataFrame:
+def collectives_table(timelines: Sequence[Timeline]) -> pd.DataFrame:
     """A row per rank and device: rank, device, collectives, wire_ns, waiting_ns (sums over its collectives), exposed_wire_ns,
     exposed_waiting_ns (`exposed`), last (in how many collectives it alone waited least)."""
     import pandas as pd

@@ -135,7 +135,7 @@ class Counters:
         efficiency: of each kernel the peak that it is nearest to: arithmetic, caches or memory.
 
     Args:
-        measured: columns as of `ncu.read`.
+        measured: columns as of `ncu.read_kernels`.
     """
 
     def __init__(self, measured: Mapping[str, Any]) -> None:

@@ -48,7 +48,7 @@ _FLOPS = {
 }
 
 
-def read(path: str | Path) -> pd.DataFrame:
+def read_kernels(path: str | Path) -> pd.DataFrame:
     """A row per kernel launch, in the order of the report.
 
     Columns (`COLUMNS`): name (demangled), kind (`kernels.classify`), device (the GPU's name, "": not known);
@@ -86,7 +86,7 @@ def read_all(paths: Iterable[str | Path]) -> tuple[pd.DataFrame, list[str]]:
     frames, missing = [pd.DataFrame(columns=list(COLUMNS), dtype=float)], []
     for path in paths:
         try:
-            frames.append(read(path))
+            frames.append(read_kernels(path))
         except ProfileError as error:
             missing.append(str(error))
     return pd.concat(frames[len(frames) > 1 :], ignore_index=True), missing

@@ -67,7 +67,7 @@ NO_RANGES = (
 NO_LAUNCHES = "launch times are not known: the export has no calls of the CUDA runtime"
 
 
-def read(path: Path | str) -> list[Timeline]:
+def read_report(path: Path | str) -> list[Timeline]:
     """The timelines of an export (`.sqlite`) or a report (`.nsys-rep`), by process and device.
 
     Without GPU events there is one timeline per process with NVTX ranges, without `ops`. Missing data is named in the remarks.

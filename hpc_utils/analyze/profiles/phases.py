@@ -113,7 +113,7 @@ def steps(ranges: Events) -> intervals.Set:
     return start[outer], end[outer]
 
 
-def table(timelines: Iterable[Timeline]) -> pd.DataFrame:
+def phase_table(timelines: Iterable[Timeline]) -> pd.DataFrame:
     """`spent` of all as a frame; NA: not known."""
     import pandas as pd
 

@@ -49,7 +49,7 @@ class Reports:
 
     Attributes:
         timelines: ordered by rank, then device; those without a rank last.
-        kernels: those that Nsight Compute measured (`ncu.read`), if there are any.
+        kernels: those that Nsight Compute measured (`ncu.read_kernels`), if there are any.
         phases: seconds a step under data, forward, backward, optimizer from the records of the run, if its folder was
             given; and exposed communication if DDP measured it, which is then no part of backward.
         config: the run's options, likewise.
@@ -98,7 +98,7 @@ def gather(paths: Iterable[str | Path]) -> Reports:
     exported = {
         path.with_suffix(".nsys-rep") for path, file_kind in kinds.items() if file_kind == FileKind.NSYS_EXPORT
     }
-    unordered = [timeline for path in kinds if path not in exported for timeline in read(path)]
+    unordered = [timeline for path in kinds if path not in exported for timeline in read_timelines(path)]
     timelines = sorted(
         unordered, key=lambda timeline: (timeline.rank is None, timeline.rank or 0, timeline.device or 0)
     )
@@ -110,18 +110,18 @@ def gather(paths: Iterable[str | Path]) -> Reports:
     )
 
 
-def read(path: Path) -> list[Timeline]:
+def read_timelines(path: Path) -> list[Timeline]:
     """The timelines of one file; none of an ncu report. If it does not contain its rank, the name of the file or folder does."""
     file_kind = kind(path)
     if file_kind == FileKind.NCU_REPORT:
         return []
     if file_kind == FileKind.TRACE:
-        from . import torch_trace as reader
+        from .torch_trace import read_trace as read_file
     else:
-        from . import nsys as reader
+        from .nsys import read_report as read_file
     return [
         timeline if timeline.rank is not None else replace(timeline, rank=named_rank(path))
-        for timeline in reader.read(path)
+        for timeline in read_file(path)
     ]
 
 
@@ -156,7 +156,7 @@ def _kernels(reports: Sequence[Path]) -> pd.DataFrame | None:
 
     from . import ncu
 
-    return pd.concat(map(ncu.read, reports), ignore_index=True)
+    return pd.concat(map(ncu.read_kernels, reports), ignore_index=True)
 
 
 def _recorded(folder: Path) -> tuple[dict[str, float] | None, dict[str, Any], float, float] | None:

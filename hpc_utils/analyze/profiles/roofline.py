@@ -54,7 +54,7 @@ def attained(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def points(kernels: pd.DataFrame, device_name: str = "") -> pd.DataFrame:
-    """Measured kernels (`ncu.read`) in the roofline, a row per kernel whose operations and bytes are known.
+    """Measured kernels (`ncu.read_kernels`) in the roofline, a row per kernel whose operations and bytes are known.
 
     Columns: name, kind, device, precision (in which it does most of its operations), flops, dram_bytes, intensity (operations
     per byte of DRAM), achieved (operations/s), attainable and share of it (NaN where `peaks` does not know the GPU,
@@ -84,7 +84,7 @@ def roofs(points: pd.DataFrame) -> dict[str, float]:
 
 
 def bandwidths(kernels: pd.DataFrame) -> dict[str, float]:
-    """Byte/s of each GPU's DRAM, from its own counters (`ncu.read`): the bytes per second, over their share of the peak.
+    """Byte/s of each GPU's DRAM, from its own counters (`ncu.read_kernels`): the bytes per second, over their share of the peak.
 
     Without moved bytes it is that of `peaks`; a GPU with neither is omitted.
     """

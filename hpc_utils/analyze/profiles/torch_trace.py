@@ -95,7 +95,7 @@ class _Trace(msgspec.Struct, gc=False, kw_only=True):
 _DECODER = msgspec.json.Decoder(_Trace)
 
 
-def read(path: str | Path) -> list[Timeline]:
+def read_trace(path: str | Path) -> list[Timeline]:
     """The trace of one rank (.json or .json.gz), one timeline per device, or one without `ops` if it has no GPU events.
 
     Missing data is named in the remarks.

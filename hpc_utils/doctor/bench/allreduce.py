@@ -83,7 +83,7 @@ def measure(
     }
 
 
-def table(record: Mapping[str, Any]) -> Iterator[str]:
+def allreduce_table(record: Mapping[str, Any]) -> Iterator[str]:
     """The record in the form of nccl-tests: medians, shortest and longest repeat."""
     for name, group in record["groups"].items():
         yield f"{name}: {GROUPS[name]} ({group['ranks']} on {group['nodes']} node(s), {record['backend']})"
