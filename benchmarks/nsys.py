@@ -33,7 +33,7 @@ import resource, sys, time
 from hpc_utils.analyze.profiles import nsys
 from hpc_utils.analyze.profiles.breakdown import breakdown
 begun = time.perf_counter()
-[timeline] = nsys.read(sys.argv[1])
+[timeline] = nsys.read_report(sys.argv[1])
 found = [breakdown(timeline)] if sys.argv[2] == "analysed" else []
 seconds = time.perf_counter() - begun
 assert all(one["communication_ns"] and one["idle_ns"] for one in found)
@@ -68,7 +68,7 @@ def _measured(path: Path, kernels: int, options: measure.Options) -> list[measur
 
     variants = {
         "SQLite alone": timed("SQLite alone", SCANNED, str(path)),
-        "nsys.read": timed("nsys.read", READ, str(path), "read", str(kernels)),
+        "nsys.read_report": timed("nsys.read_report", READ, str(path), "read", str(kernels)),
         "with breakdown": timed("with breakdown", READ, str(path), "analysed", str(kernels)),
     }
     size = path.stat().st_size / 2**30

@@ -78,7 +78,9 @@ def plan(study, cluster_name, node_type, seconds_per_epoch, gpu, as_markdown, cs
 
     peak = peaks.find(gpu) if gpu else None
     if gpu and peak is None:
-        raise click.UsageError(f"--like {gpu}: unknown GPU; known: {', '.join(one.name for one in peaks.table())}")
+        raise click.UsageError(
+            f"--like {gpu}: unknown GPU; known: {', '.join(one.name for one in peaks.read_peaks())}"
+        )
     found = clusters.read(cluster_name)
     node = found.node(node_type)
     studies.read(study)  # an unknown one is refused without a cluster, too
@@ -97,7 +99,7 @@ def plan(study, cluster_name, node_type, seconds_per_epoch, gpu, as_markdown, cs
     estimates = budget.estimate(
         studies.forecast(planned), known.runs, known.epochs,
         limit=found.slurm.seconds, seconds_per_epoch=seconds_per_epoch,
-        predict=predictor(known.runs, known.epochs, probes.read("compute"), gbit=links),
+        predict=predictor(known.runs, known.epochs, probes.read_probes("compute"), gbit=links),
         roughly=budget.from_peak_rate(known.runs, peak) if peak else None,
     )  # fmt: skip
     prices = {planned.target.hardware: node}

@@ -22,9 +22,9 @@ class DataError(Exception):
         super().__init__(" ".join(message.split()))
 
 
-def fault(where: object, expected: str, found: object, remedy: str) -> DataError:
+def fault(where: object, expected: str, actual: object, remedy: str) -> DataError:
     """A DataError with the file, the expectation, the finding and the remedy."""
-    return DataError(f"{where}: expected {expected}, found {found}; fix: {remedy}")
+    return DataError(f"{where}: expected {expected}, found {actual}; fix: {remedy}")
 
 
 @dataclass(frozen=True)

@@ -28,24 +28,25 @@ def fetch(name: str, mirror: str | Path | None = None, progress: bool = True, fo
     Its source is the folder or archive `mirror`, else HPC_DATA_MIRROR, else its official host. A data set that is
     present is verified and kept, unless `force` is set.
     """
-    known = info(name)
+    dataset = info(name)
     if name == store.SHIPPED:
         store.verify(name)
         _print(progress, f"{name}: part of the code, nothing to fetch")
         return store.DIGITS
-    folder, work = paths.data() / name, paths.data() / ".fetch"
+    folder = paths.data() / name
+    work = paths.data() / ".fetch"
     mirror = mirror or os.environ.get(MIRROR) or None
     try:
         if not force and _present(name, folder, progress):
             return folder
         work.mkdir(parents=True, exist_ok=True)
-        with _alone(work / f"{name}.lock", progress) as alone:
+        with _alone(work / f"{name}.lock", progress) as locked:
             if not force and _present(name, folder, progress):  # fetched by the process that held the lock
                 return folder
-            if alone:
+            if locked:
                 for left in work.glob(f"{name}~*"):
                     shutil.rmtree(left, ignore_errors=True)
-            decoded, meta = _obtain(known, Path(mirror) if mirror else None, work / name, progress)
+            decoded, meta = _obtain(dataset, Path(mirror) if mirror else None, work / name, progress)
             fresh = Path(tempfile.mkdtemp(prefix=f"{name}~", dir=work))
             try:
                 store.write(fresh, decoded, meta)
@@ -101,37 +102,37 @@ def _present(name: str, folder: Path, progress: bool) -> bool:
     return True
 
 
-def _obtain(known: DatasetInfo, mirror: Path | None, downloads: Path, progress: bool) -> tuple[Decoded, store.Meta]:
+def _obtain(dataset: DatasetInfo, mirror: Path | None, downloads: Path, progress: bool) -> tuple[Decoded, store.Meta]:
     """Decode and check the first good copy: the mirror's, else the official one."""
     problems = []
     if mirror is not None:
-        for path in in_mirror(known.name, mirror):
-            _print(progress, f"{known.name}: reading {path}")
+        for path in in_mirror(dataset.name, mirror):
+            _print(progress, f"{dataset.name}: reading {path}")
             try:
-                return _decode(known, path, progress, f"replace it, or `{MIRROR}= hpc data fetch {known.name}`")
+                return _decode(dataset, path, progress, f"replace it, or `{MIRROR}= hpc data fetch {dataset.name}`")
             except DataError as error:
                 problems.append(str(error))
         if problems:
             raise DataError("; ".join(problems))
-        problems = [f"{mirror}: expected {known.name} in the mirror, found none of it"]
+        problems = [f"{mirror}: expected {dataset.name} in the mirror, found none of it"]
         _print(progress, f"{problems[0]}; trying its official host")
-    for source in known.sources:
+    for source in dataset.sources:
         try:
             files = [download(archive, downloads, progress) for archive in source.archives]
         except DataError as error:
             problems.append(str(error))
             continue
         path = files[0] if len(files) == 1 else downloads
-        return _decode(known, path, progress, f"`hpc data fetch {known.name} --force`")
+        return _decode(dataset, path, progress, f"`hpc data fetch {dataset.name} --force`")
     raise DataError("; ".join(problems))
 
 
-def _decode(known: DatasetInfo, path: Path, progress: bool, remedy: str) -> tuple[Decoded, store.Meta]:
+def _decode(dataset: DatasetInfo, path: Path, progress: bool, remedy: str) -> tuple[Decoded, store.Meta]:
     try:
-        decoded = decode(known.name, path, progress)
+        decoded = decode(dataset.name, path, progress)
     except DataError as error:
         raise DataError(f"{error}; fix: {remedy}") from error
-    return decoded, store.describe(known, decoded, path, remedy)
+    return decoded, store.describe(dataset, decoded, path, remedy)
 
 
 def in_mirror(name: str, mirror: Path) -> list[Path]:
@@ -158,13 +159,13 @@ def _alone(lock: Path, progress: bool) -> Iterator[bool]:
     """Hold `lock`, waiting for another fetch to end; yields False on a file system without locks."""
     from filelock import FileLock, Timeout
 
-    held = FileLock(lock)
+    file_lock = FileLock(lock)
     try:
         try:
-            held.acquire(timeout=0)
+            file_lock.acquire(timeout=0)
         except Timeout:
             _print(progress, f"{lock.stem}: another process is fetching it, waiting")
-            held.acquire(timeout=WAIT, poll_interval=0.2)
+            file_lock.acquire(timeout=WAIT, poll_interval=0.2)
     except Timeout:
         raise fault(lock, f"a free lock within {WAIT:.0f} s", "it held", "end the other fetch") from None
     except (OSError, NotImplementedError):
@@ -173,4 +174,4 @@ def _alone(lock: Path, progress: bool) -> Iterator[bool]:
     try:
         yield True
     finally:
-        held.release()
+        file_lock.release()

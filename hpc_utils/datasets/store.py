@@ -59,15 +59,15 @@ class Meta:
 
 def load(name: str, split: str, verify: bool = False) -> Images:
     """Open split "train" or "test" of data set `name`; `verify=True` also hashes every byte of it."""
-    known = info(name)
+    dataset = info(name)
     if name == SHIPPED:
-        return _shipped(known, split)
+        return _shipped(dataset, split)
     folder = paths.data() / name
-    meta = read_meta(known, folder)
+    meta = read_meta(dataset, folder)
     noted = meta.splits[split]
     shape = (noted.count, *meta.shape)
-    images = _open(known, folder / f"{split}-images.npy", shape, np.dtype(np.uint8), noted.images_sha256, verify)
-    labels = _open(known, folder / f"{split}-labels.npy", shape[:1], np.dtype("<i8"), noted.labels_sha256, verify)
+    images = _open(dataset, folder / f"{split}-images.npy", shape, np.dtype(np.uint8), noted.images_sha256, verify)
+    labels = _open(dataset, folder / f"{split}-labels.npy", shape[:1], np.dtype("<i8"), noted.labels_sha256, verify)
     return Images(name, meta.title, split, images, labels, meta.classes, meta.mean, meta.std, noted.images_sha256)
 
 
@@ -87,34 +87,37 @@ def digest(array: np.ndarray) -> str:
     return hashlib.sha256(np.ascontiguousarray(array, array.dtype.newbyteorder("<"))).hexdigest()
 
 
-def describe(known: DatasetInfo, decoded: Decoded, where: Path, remedy: str) -> Meta:
+def describe(dataset: DatasetInfo, decoded: Decoded, where: Path, remedy: str) -> Meta:
     """The description of decoded arrays, after a comparison with the catalogue.
 
     Where the catalogue has no checksums, those of the arrays are recorded, for `verify`.
     """
     splits = {}
     for split, (images, labels) in decoded.splits.items():
-        expected, found = known.split(split), Split(len(images), digest(images), digest(labels))
+        expected = dataset.split(split)
+        measured = Split(len(images), digest(images), digest(labels))
         last = len(decoded.classes) - 1
         checks = [
-            (f"{split} image shape", known.shape, images.shape[1:]),
+            (f"{split} image shape", dataset.shape, images.shape[1:]),
             (f"{split} labels outside 0..{last}", 0, np.count_nonzero((labels < 0) | (labels > last))),
         ]
         if expected.images_sha256:
-            checks += [(f"{split} {name}", value, getattr(found, name)) for name, value in asdict(expected).items()]
-        for what, wanted, seen in checks:
-            if wanted != seen:
-                raise fault(where, f"{what} {wanted}", seen, remedy)
-        splits[split] = found
-    mean, std = (known.mean, known.std) if known.mean else channel_statistics(decoded.splits["train"][0])
-    return Meta(known.name, _title(known, decoded), decoded.classes, known.shape, mean, std, splits, where.name)
+            checks += [
+                (f"{split} {name}", value, getattr(measured, name)) for name, value in asdict(expected).items()
+            ]
+        for what, wanted, actual in checks:
+            if wanted != actual:
+                raise fault(where, f"{what} {wanted}", actual, remedy)
+        splits[split] = measured
+    mean, std = (dataset.mean, dataset.std) if dataset.mean else channel_statistics(decoded.splits["train"][0])
+    return Meta(dataset.name, _title(dataset, decoded), decoded.classes, dataset.shape, mean, std, splits, where.name)
 
 
-def _title(known: DatasetInfo, decoded: Decoded) -> str:
+def _title(dataset: DatasetInfo, decoded: Decoded) -> str:
     counts = [len(decoded.splits[split][0]) for split in SPLITS]
-    if (len(decoded.classes), *counts) == (known.class_count, known.train.count, known.test.count):
-        return known.title
-    return f"{known.name} subset: {len(decoded.classes)} classes, {counts[0]:,} train and {counts[1]:,} test images"
+    if (len(decoded.classes), *counts) == (dataset.class_count, dataset.train.count, dataset.test.count):
+        return dataset.title
+    return f"{dataset.name} subset: {len(decoded.classes)} classes, {counts[0]:,} train and {counts[1]:,} test images"
 
 
 def write(folder: Path, decoded: Decoded, meta: Meta) -> None:
@@ -134,11 +137,12 @@ def _flush(file) -> None:
     os.fsync(file.fileno())
 
 
-def read_meta(known: DatasetInfo, folder: Path) -> Meta:
+def read_meta(dataset: DatasetInfo, folder: Path) -> Meta:
     """The checked content of `meta.json`."""
-    file, remedy = folder / META, fetch_command(known.name)
+    file = folder / META
+    remedy = fetch_command(dataset.name)
     if not folder.is_dir() or not any(folder.iterdir()):
-        raise fault(folder, f"data set {known.name}", "nothing", fetch_command(known.name, force=False))
+        raise fault(folder, f"data set {dataset.name}", "nothing", fetch_command(dataset.name, force=False))
     try:
         meta = TypeAdapter(Meta).validate_json(file.read_bytes())
     except FileNotFoundError:
@@ -146,36 +150,38 @@ def read_meta(known: DatasetInfo, folder: Path) -> Meta:
     except (OSError, ValueError) as error:
         raise fault(file, "a complete description", f"damage ({error})", remedy) from error
     for name in SPLITS:
-        if known.split(name).images_sha256 and meta.splits[name] != known.split(name):
-            raise fault(file, f"the catalogue's {name} {known.split(name)}", meta.splits[name], remedy)
+        if dataset.split(name).images_sha256 and meta.splits[name] != dataset.split(name):
+            raise fault(file, f"the catalogue's {name} {dataset.split(name)}", meta.splits[name], remedy)
     return meta
 
 
 def _open(
-    known: DatasetInfo, file: Path, shape: tuple[int, ...], dtype: np.dtype, sha256: str, verify: bool
+    dataset: DatasetInfo, file: Path, shape: tuple[int, ...], dtype: np.dtype, sha256: str, verify: bool
 ) -> np.ndarray:
-    remedy = fetch_command(known.name)
+    remedy = fetch_command(dataset.name)
     try:
         array = np.load(file, mmap_mode="r", allow_pickle=False)
-        found = f"{array.dtype} {array.shape}"
+        actual = f"{array.dtype} {array.shape}"
     except FileNotFoundError:
-        array, found = None, "no such file"
+        array = None
+        actual = "no such file"
     except Exception as error:  # a damaged header is parsed as Python and can raise anything
-        array, found = None, f"no complete array ({error})"
+        array = None
+        actual = f"no complete array ({error})"
     if array is None or (array.dtype, array.shape) != (dtype, shape) or not array.flags.c_contiguous:
-        raise fault(file, f"{dtype} {shape}", found, remedy)
-    if verify and (found := digest(array)) != sha256:
-        raise fault(file, f"sha256 {sha256}", f"sha256 {found} (the file was altered)", remedy)
+        raise fault(file, f"{dtype} {shape}", actual, remedy)
+    if verify and (actual := digest(array)) != sha256:
+        raise fault(file, f"sha256 {sha256}", f"sha256 {actual} (the file was altered)", remedy)
     return array
 
 
-def _shipped(known: DatasetInfo, split: str) -> Images:
-    sha256 = known.split(split).images_sha256
+def _shipped(dataset: DatasetInfo, split: str) -> Images:
+    sha256 = dataset.split(split).images_sha256
     with np.load(DIGITS, allow_pickle=False) as file:
         arrays = file[f"{split}_images"], file[f"{split}_labels"].astype("<i8")
     for array in arrays:
         array.setflags(write=False)
-    return Images(known.name, known.title, split, *arrays, known.classes, known.mean, known.std, sha256)
+    return Images(dataset.name, dataset.title, split, *arrays, dataset.classes, dataset.mean, dataset.std, sha256)
 
 
 def channel_statistics(images: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -56,7 +56,10 @@ def _runner(options: Options) -> Runner:
 
 def _lead(options: Options, console: process.Console) -> int:
     """Print each result as it is known, then write the report; 1 if ranks are missing."""
-    began, colour, results, runner = time.monotonic(), sys.stdout.isatty(), [], None
+    began = time.monotonic()
+    colour = sys.stdout.isatty()
+    results = []
+    runner = None
     signal.signal(signal.SIGTERM, _terminate)
     try:
         runner = _runner(options)
@@ -71,12 +74,12 @@ def _lead(options: Options, console: process.Console) -> int:
     if runner:
         process.run_with_timeout(runner.context.cleanup.close, WRITING)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the launcher gives 30 s, the report takes less
-    made = report.make(results, runner, time.monotonic() - began)
-    written = process.run_with_timeout(lambda: report.write(made), WRITING)
-    console.line(f"\n{report.summary(made, colour)}")
+    contents = report.make(results, runner, time.monotonic() - began)
+    written = process.run_with_timeout(lambda: report.write(contents), WRITING)
+    console.line(f"\n{report.summary(contents, colour)}")
     console.line(f"report: {written['facts']}" if "facts" in written else f"no report written: {written}")
     if options.copy:
-        atomic.write_json(Path(options.copy), made)
+        atomic.write_json(Path(options.copy), contents)
     return 0 if runner and runner.complete else 1
 
 

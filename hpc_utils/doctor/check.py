@@ -160,10 +160,10 @@ class Judge:
     def __call__(self, facts: Any) -> Result:
         return self.function(facts)
 
-    def of(self, seen: Observations) -> Result:
+    def of(self, observations: Observations) -> Result:
         """The result of these ranks; of `each`, the worst."""
-        found = worst_of(self.function, seen) if self.each else self.function(seen)
-        return replace(found, expected=found.expected or self.expected)
+        result = worst_of(self.function, observations) if self.each else self.function(observations)
+        return replace(result, expected=result.expected or self.expected)
 
 
 def judge(name: str, expected: str = "", *, each: bool = False) -> Callable[[Callable[..., Result]], Judge]:
@@ -203,31 +203,37 @@ def worst(results: Sequence[Result]) -> Result:
     return min(results, key=lambda result: list(Verdict).index(result.verdict))
 
 
-def worst_of(function: Callable[[Facts], Result], seen: Observations) -> Result:
+def worst_of(function: Callable[[Facts], Result], observations: Observations) -> Result:
     """Judge every rank alone: the worst result, with the ranks that have it."""
-    results = [function(one.facts) for one in seen]
-    found = worst(results)
-    alike = [one for one, result in zip(seen, results, strict=True) if result.verdict == found.verdict]
-    return found if len(alike) == len(seen) else replace(found, where=locations(alike))
+    results = [function(observation.facts) for observation in observations]
+    worst_result = worst(results)
+    alike = [
+        observation
+        for observation, result in zip(observations, results, strict=True)
+        if result.verdict == worst_result.verdict
+    ]
+    return worst_result if len(alike) == len(observations) else replace(worst_result, where=locations(alike))
 
 
-def sharing(seen: Observations, what: str) -> tuple[list, Observations] | None:
+def sharing(observations: Observations, what: str) -> tuple[list, Observations] | None:
     """What two ranks of one node have in common in the list `facts[what]`, and these ranks."""
-    for node in by_host(seen).values():
+    for node in by_host(observations).values():
         for pair in combinations(node, 2):
             if common := sorted({*pair[0].facts[what]} & {*pair[1].facts[what]}):
                 return common, pair
     return None
 
 
-def locations(seen: Sequence[Observation | str]) -> str:
+def locations(observations: Sequence[Observation | str]) -> str:
     """`node1 rank 0, node2 rank 4 and 3 more`."""
-    return ", ".join(map(str, seen[:4])) + (f" and {len(seen) - 4} more" if len(seen) > 4 else "")
+    return ", ".join(map(str, observations[:4])) + (
+        f" and {len(observations) - 4} more" if len(observations) > 4 else ""
+    )
 
 
-def by_host(seen: Observations) -> dict[str, list[Observation]]:
+def by_host(observations: Observations) -> dict[str, list[Observation]]:
     """Observations of each host, in the order in which they came."""
-    found = defaultdict(list)
-    for one in seen:
-        found[one.host].append(one)
-    return found
+    hosts = defaultdict(list)
+    for observation in observations:
+        hosts[observation.host].append(observation)
+    return hosts

@@ -87,12 +87,13 @@ BUSY = 0.5  # of a processor, used or waited for by all threads of a rank: above
 def measure_all_reduce(context: Context) -> Facts:
     """Times of a few sizes on the slowest rank, and the nominal speed of the links."""
     ranks = context.enter()
-    before, began = _processor_seconds(), time.perf_counter()
+    busy_before = _processor_seconds()
+    began = time.perf_counter()
     seconds = context.share(0.5, 6.0)
     record = measure(
         ranks, repeats=1, smallest=2**20, largest=64, seconds=seconds, console=Console(False), parts=False
     )
-    busy = (_processor_seconds() - before) / (time.perf_counter() - began)
+    busy = (_processor_seconds() - busy_before) / (time.perf_counter() - began)
     ports = network.active_ports()
     used = context.adapters if ranks.backend != "gloo" else network.connected()
     links = {
@@ -118,9 +119,9 @@ def _processor_seconds() -> float:
 
 
 @judge("all-reduce")
-def judge_all_reduce(seen: Observations) -> Result:
+def judge_all_reduce(observations: Observations) -> Result:
     """The largest size's bus bandwidth against the slowest node's links."""
-    facts = seen[0].facts
+    facts = observations[0].facts
     size, (seconds,) = facts["sizes"][-1]["bytes"], facts["sizes"][-1]["seconds"]
     algorithm, bus = (rate / 1e9 for rate in bandwidths(size, seconds, facts["ranks"]))
     measured = (
@@ -129,14 +130,14 @@ def judge_all_reduce(seen: Observations) -> Result:
     )
     if facts["nodes"] == 1:
         return not_applicable(f"no link inside one node; {measured}")
-    nominal, source = _nominal(seen)
+    nominal, source = _nominal(observations)
     if nominal is None:
         fix = "give it: --link-gbit, or `network.link_gbit` in the cluster file"
         return unknown(f"{measured}, on a link of unknown speed", fix)
     expected = f"at least {ENOUGH:.0%} of {nominal:g} Gbit/s ({source})"
     if 8 * bus >= ENOUGH * nominal:
         return passed(measured, expected=expected)
-    if facts["backend"] == "gloo" and max(one.facts["busy"] for one in seen) > BUSY:
+    if facts["backend"] == "gloo" and max(observation.facts["busy"] for observation in observations) > BUSY:
         fix = "gloo adds up on the CPU: give ranks cores of their own, or measure this link with NCCL"
         return unknown(f"{measured}: the processor is the limit here, not the link", fix, expected=expected)
     fix = (
@@ -146,12 +147,13 @@ def judge_all_reduce(seen: Observations) -> Result:
     return failed(measured, fix, expected=expected)
 
 
-def _nominal(seen: Observations) -> tuple[float | None, str]:
+def _nominal(observations: Observations) -> tuple[float | None, str]:
     """Gbit/s of the slowest node's links together, and the source of that number."""
-    if seen[0].facts["link_gbit"]:
-        return seen[0].facts["link_gbit"], "--link-gbit"
+    if observations[0].facts["link_gbit"]:
+        return observations[0].facts["link_gbit"], "--link-gbit"
     nodes = [
-        {name: gbit for one in node for name, gbit in one.facts["links"].items()} for node in by_host(seen).values()
+        {name: gbit for observation in node for name, gbit in observation.facts["links"].items()}
+        for node in by_host(observations).values()
     ]
     if any(not links or None in links.values() for links in nodes):
         return None, ""
@@ -164,7 +166,8 @@ APART = 1.0  # s
 
 def measure_clock(context: Context) -> Facts:
     """This node's time as the ranks leave a barrier, three times."""
-    ranks, times = context.enter(), []
+    ranks = context.enter()
+    times = []
     for _ in range(3):
         ranks.barrier()
         times.append(time.time())
@@ -172,14 +175,21 @@ def measure_clock(context: Context) -> Facts:
 
 
 @judge("clock skew", f"at most {APART:g} s between nodes: records compare times")
-def judge_clock(seen: Observations) -> Result:
+def judge_clock(observations: Observations) -> Result:
     """The smallest difference of three: ranks that leave a barrier at different times only increase it."""
-    rounds = zip(*(one.facts["times"] for one in seen), strict=True)
+    rounds = zip(*(observation.facts["times"] for observation in observations), strict=True)
     best = min(rounds, key=lambda times: max(times) - min(times))
-    apart, middle = max(best) - min(best), sorted(best)[len(best) // 2]
+    apart = max(best) - min(best)
+    middle = sorted(best)[len(best) // 2]
     if apart <= APART:
         return passed(f"{apart * 1e3:.1f} ms")
-    off = [one for one, moment in zip(seen, best, strict=True) if abs(moment - middle) > APART / 2]
+    deviating = [
+        observation
+        for observation, moment in zip(observations, best, strict=True)
+        if abs(moment - middle) > APART / 2
+    ]
     return failed(
-        f"{apart:.1f} s apart", "correct the nodes' time (NTP: `chronyc tracking`, `timedatectl`)", locations(off)
+        f"{apart:.1f} s apart",
+        "correct the nodes' time (NTP: `chronyc tracking`, `timedatectl`)",
+        locations(deviating),
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 from hpc_utils.provenance import NODE_CORES
 from hpc_utils.provenance.cgroup import files
 from hpc_utils.provenance.cpu import MACHINE, usable
-from hpc_utils.provenance.tools import number, read
+from hpc_utils.provenance.tools import number, read_text
 
 from .check import (
     Context,
@@ -46,16 +46,18 @@ def measure_cores(context: Context) -> Facts:
 
 def quota(machine: Path = MACHINE) -> float | None:
     """CPUs that this process's control groups may use at a time; None without a limit."""
-    limits = [(read(file) or "max").split() for file in files("cpu.max", machine)]  # `200000 100000`; `max 100000`
+    limits = [
+        (read_text(file) or "max").split() for file in files("cpu.max", machine)
+    ]  # `200000 100000`; `max 100000`
     return min((int(limit[0]) / int(limit[1]) for limit in limits if limit[0] != "max"), default=None)
 
 
 @judge("cores", "each rank on cores of its own")
-def judge_cores(seen: Observations) -> Result:
+def judge_cores(observations: Observations) -> Result:
     """Each rank alone, then the ranks of a node against each other."""
-    found = worst_of(_judge_rank, seen)
-    if not (shared := sharing(seen, "pinned")) or found.verdict is Verdict.FAIL:
-        return found
+    result = worst_of(_judge_rank, observations)
+    if not (shared := sharing(observations, "pinned")) or result.verdict is Verdict.FAIL:
+        return result
     fix = "start one launcher a node, which starts all of its ranks (`srun --ntasks-per-node=1`)"
     return failed(f"two ranks share CPU {', '.join(map(str, shared[0]))}", fix, locations(shared[1]))
 
@@ -89,16 +91,18 @@ def _judge_rank(facts: Facts) -> Result:
 
 def clocks(machine: Path = MACHINE) -> Facts:
     """MHz of this rank's fastest core, and how often its cores (for heat) and its control group were throttled since boot."""
-    folders = [machine / f"sys/devices/system/cpu/cpu{one}" for one in usable()]
+    folders = [machine / f"sys/devices/system/cpu/cpu{logical}" for logical in usable()]
 
     def values(name: str) -> list[int]:
-        return [value for folder in folders if (value := number(read(folder / name))) is not None]
+        return [value for folder in folders if (value := number(read_text(folder / name))) is not None]
 
-    groups = [dict(line.split() for line in (read(file) or "").splitlines()) for file in files("cpu.stat", machine)]
+    groups = [
+        dict(line.split() for line in (read_text(file) or "").splitlines()) for file in files("cpu.stat", machine)
+    ]
     return {
         "mhz": max((khz // 1000 for khz in values("cpufreq/scaling_cur_freq")), default=None),
         "hot": sum(values("thermal_throttle/core_throttle_count")),
-        "throttled": sum(int(one.get("nr_throttled", 0)) for one in groups),
+        "throttled": sum(int(group.get("nr_throttled", 0)) for group in groups),
     }
 
 

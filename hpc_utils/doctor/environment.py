@@ -27,17 +27,17 @@ def measure_software(context: Context) -> Facts:
 
 
 @judge("software", "the same code, torch and Python on every node")
-def judge_software(seen: Observations) -> Result:
+def judge_software(observations: Observations) -> Result:
     """All nodes' software side by side."""
-    first = seen[0].facts
+    first = observations[0].facts
     for what, value in first.items():
-        if others := [one for one in seen if one.facts[what] != value]:
+        if differing := [observation for observation in observations if observation.facts[what] != value]:
             fix = (
                 "use one copy of the compendium and one environment on a file system that all nodes see; are modules or "
                 "the container loaded on every node?"
             )
-            measured = f"{what} {value} on {seen[0].host}, but {others[0].facts[what]}"
-            return failed(measured, fix, locations(others))
+            measured = f"{what} {value} on {observations[0].host}, but {differing[0].facts[what]}"
+            return failed(measured, fix, locations(differing))
     return passed(f"code {first['digest']}, torch {first['torch']}, Python {first['Python']}")
 
 
@@ -72,7 +72,8 @@ def _traps(facts: Facts) -> Iterator[tuple[str, str]]:
     if names := " ".join(facts["inherited"]):
         fix = f"`unset {names}`: a notebook would wait for ranks of that launcher"
         yield f"variables of another launcher: {names}", fix
-    threads, most = facts["threads"], max(1, facts["cores"] // facts["ranks"])
+    threads = facts["threads"]
+    most = max(1, facts["cores"] // facts["ranks"])
     if threads.isdigit() and int(threads) > most:
         trap = f"OMP_NUM_THREADS={threads} for each of {facts['ranks']} ranks on {facts['cores']} cores"
         yield trap, f"`export OMP_NUM_THREADS={most}`, or unset it"

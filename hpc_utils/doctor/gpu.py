@@ -102,7 +102,9 @@ def _driver_cuda() -> str | None:
 @judge("driver and torch", "a torch build that the driver and the GPU can run", each=True)
 def judge_driver(facts: Facts) -> Result:
     """One rank's torch against the driver and the GPU."""
-    build, vendor, newest = f"torch {facts['torch']}", facts["vendor"], facts["driver_cuda"]
+    build = f"torch {facts['torch']}"
+    vendor = facts["vendor"]
+    newest = facts["driver_cuda"]
     if facts["wanted"] == "cpu":
         return not_applicable(f"device=cpu: {build} computes on the CPU")
     if not vendor and not facts["visible"]:
@@ -134,27 +136,32 @@ def judge_driver(facts: Facts) -> Result:
 
 
 @judge("GPUs", "a GPU of its own for each rank, and all that were requested")
-def judge_visible(seen: Observations) -> Result:
+def judge_visible(observations: Observations) -> Result:
     """Each rank alone, then the ranks of a node against each other."""
-    found = worst_of(_judge_rank, seen)
-    if not (shared := sharing(seen, "devices")) or found.verdict is Verdict.FAIL:
-        return found
+    result = worst_of(_judge_rank, observations)
+    if not (shared := sharing(observations, "devices")) or result.verdict is Verdict.FAIL:
+        return result
     return failed("two ranks use one GPU", UNMASK, locations(shared[1]))
 
 
 def _judge_rank(facts: Facts) -> Result:
-    asked, visible, ranks, on_machine = facts["requested"], facts["visible"], facts["ranks"], len(facts["gpus"])
+    requested_gpus = facts["requested"]
+    visible = facts["visible"]
+    ranks = facts["ranks"]
+    on_machine = len(facts["gpus"])
     if facts["wanted"] == "cpu":
         return not_applicable("device=cpu: GPUs are not used")
-    if not (asked or visible or on_machine):
+    if not (requested_gpus or visible or on_machine):
         return not_applicable("no GPU, and none requested")
-    measured = f"{ranks} rank(s), {visible} GPU(s) visible, {on_machine if asked is None else asked} "
-    measured += "on the machine" if asked is None else "requested"
-    if not visible or (asked is not None and visible != asked):
+    measured = (
+        f"{ranks} rank(s), {visible} GPU(s) visible, {on_machine if requested_gpus is None else requested_gpus} "
+    )
+    measured += "on the machine" if requested_gpus is None else "requested"
+    if not visible or (requested_gpus is not None and visible != requested_gpus):
         return failed(measured, UNMASK)
     if ranks > visible:
         return failed(measured, f"start {visible} ranks a node, or request more GPUs (`--gpus-per-node={ranks}`)")
-    if asked is not None and ranks < visible:
+    if requested_gpus is not None and ranks < visible:
         return failed(measured, f"start {visible} ranks a node (`--nproc-per-node={visible}`), or request fewer GPUs")
     return passed(measured)
 
@@ -172,12 +179,13 @@ def clocks(device: torch.device) -> Facts | None:
         gpu = nvml.Device(str(torch.cuda.get_device_properties(device).uuid), library)
     except Exception:  # AMD, or no driver
         return None
-    now, power = monitor.sampled(gpu), gpu.query("nvmlDeviceGetPowerManagementLimit")
-    most = {
+    sample = monitor.sampled(gpu)
+    power = gpu.query("nvmlDeviceGetPowerManagementLimit")
+    limits = {
         "most_mhz": gpu.query("nvmlDeviceGetMaxClockInfo", library.NVML_CLOCK_SM),
         "most_watts": power and power / 1e3,
     }
-    return None if now["throttle"] is None else now | most
+    return None if sample["throttle"] is None else sample | limits
 
 
 def judge_clocks(during: Facts | None, after: Facts | None) -> Result:
@@ -190,8 +198,8 @@ def judge_clocks(during: Facts | None, after: Facts | None) -> Result:
         f"{value['clock_mhz']} of {value['most_mhz']} MHz, {value['temperature_celsius']} °C, {value['power_watts']} of "
         f"{value['most_watts']} W under load"
     )
-    reasons = {reason for one in (during, after) for reason in one["throttle"].split("+")}
-    if found := sorted(reasons & THROTTLED):
+    reasons = {reason for sample in (during, after) for reason in sample["throttle"].split("+")}
+    if causes := sorted(reasons & THROTTLED):
         fix = "contact the site's support (cooling, power supply), and exclude the node: `--exclude`"
-        return failed(f"{measured}; {', '.join(found)}", fix)
+        return failed(f"{measured}; {', '.join(causes)}", fix)
     return passed(measured + "; at its power limit, as is usual under full load" * ("sw_power_cap" in reasons))

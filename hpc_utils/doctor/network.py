@@ -15,7 +15,7 @@ import psutil
 
 from hpc_utils import provenance
 from hpc_utils.provenance.machine import MACHINE, infiniband
-from hpc_utils.provenance.tools import read
+from hpc_utils.provenance.tools import read_text
 
 from .check import Context, Facts, Observations, Result, failed, judge, locations, not_applicable, passed
 
@@ -34,19 +34,19 @@ def fabric(machine: Path = MACHINE) -> Facts:
 
 def active_ports(machine: Path = MACHINE) -> dict[str, tuple[float | None, str]]:
     """{adapter: (Gbit/s, link layer)} of the InfiniBand and RoCE ports that are up."""
-    found: dict[str, tuple[float | None, str]] = {}
+    ports: dict[str, tuple[float | None, str]] = {}
     for port in infiniband(machine) or []:
-        state = read(machine / f"sys/class/infiniband/{port.device}/ports/{port.port}/state") or ""
+        state = read_text(machine / f"sys/class/infiniband/{port.device}/ports/{port.port}/state") or ""
         if "ACTIVE" in state:  # `4: ACTIVE`
             rate = re.match(r"([\d.]+) Gb/sec", port.rate or "")
-            found[port.device] = (float(rate[1]) if rate else None, port.link_layer or "")
-    return found
+            ports[port.device] = (float(rate[1]) if rate else None, port.link_layer or "")
+    return ports
 
 
 def speed(name: str) -> float | None:
     """An interface's nominal Gbit/s; None if it has none (loopback, many virtual ones)."""
-    known = psutil.net_if_stats().get(name)  # /sys may show another network namespace's interfaces
-    return known.speed / 1000 if known and known.speed else None
+    statistics = psutil.net_if_stats().get(name)  # /sys may show another network namespace's interfaces
+    return statistics.speed / 1000 if statistics and statistics.speed else None
 
 
 def connected() -> list[str]:
@@ -84,31 +84,32 @@ def loopback(names: Iterable[str]) -> bool:
 
 def measure_names(context: Context) -> Facts:
     """The interface of the own name, and the other hosts whose names do not resolve or mean this node."""
-    own = socket.gethostname()
-    others = sorted(set(context.hosts) - {own, own.partition(".")[0], ""})
+    hostname = socket.gethostname()
+    other_hosts = sorted(set(context.hosts) - {hostname, hostname.partition(".")[0], ""})
     return {
-        "nodes": len(others) + 1,
-        "own": interface_of_host(own),
-        "unknown": [name for name in others if interface_of_host(name) in (UNRESOLVED, "lo")],
+        "nodes": len(other_hosts) + 1,
+        "own": interface_of_host(hostname),
+        "unknown": [name for name in other_hosts if interface_of_host(name) in (UNRESOLVED, "lo")],
     }
 
 
 @judge("names", "each node's own name and all others resolve to the cluster's network", each=True)
 def judge_names(facts: Facts) -> Result:
     """One node's names."""
-    own, several = facts["own"], facts["nodes"] > 1
+    interface = facts["own"]
+    several = facts["nodes"] > 1
     fix = "correct /etc/hosts: torchrun, gloo and Slurm look names up (`127.0.0.1 NAME` on a single machine)"
     if several:
         fix = "ask the site's support: names of nodes must resolve on nodes (in a container, bind /etc/hosts)"
-    if own == UNRESOLVED:
+    if interface == UNRESOLVED:
         return failed("the host's own name does not resolve", fix)
-    if own is None:
+    if interface is None:
         return failed("the host's own name resolves to an address that this machine does not have", fix)
     if facts["unknown"]:
         return failed(f"not resolved here, or to this node itself: {', '.join(facts['unknown'][:4])}", fix)
-    if several and loopback([own]):
+    if several and loopback([interface]):
         return failed("the host's own name resolves to the loopback interface", fix)
-    return passed(f"own name on {own}" + ", all nodes known" * several)
+    return passed(f"own name on {interface}" + ", all nodes known" * several)
 
 
 def measure_interface(context: Context) -> Facts:
@@ -118,15 +119,19 @@ def measure_interface(context: Context) -> Facts:
 
 
 @judge("interface", "the cluster's network, between nodes not the loopback interface")
-def judge_interface(seen: Observations) -> Result:
+def judge_interface(observations: Observations) -> Result:
     """All ranks' connections: on several nodes none may be on loopback alone."""
-    used = {name: gbit for one in seen for name, gbit in one.facts["used"].items()}
+    used = {name: gbit for observation in observations for name, gbit in observation.facts["used"].items()}
     if not used:
         return not_applicable("no connections besides the launcher's")
     names = [f"{name} ({gbit:g} Gbit/s)" if gbit else name for name, gbit in sorted(used.items())]
     measured = f"gloo over {', '.join(names)}"
-    local = [one for one in seen if one.facts["used"] and loopback(one.facts["used"])]
-    if seen[0].facts["nodes"] > 1 and local:
+    local = [
+        observation
+        for observation in observations
+        if observation.facts["used"] and loopback(observation.facts["used"])
+    ]
+    if observations[0].facts["nodes"] > 1 and local:
         fix = "set GLOO_SOCKET_IFNAME to it (`ip -br addr` lists interfaces; `network.interface` in the cluster file)"
         return failed(measured, fix, locations(local))
     return passed(measured)

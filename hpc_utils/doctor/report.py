@@ -77,7 +77,7 @@ def row(result: Result, colour: bool) -> str:
 
 def summary(report: Report, colour: bool) -> str:
     """`17 pass, 1 fail, ...` and how long it took."""
-    counts = Counter(one["verdict"] for one in report["checks"])
+    counts = Counter(check["verdict"] for check in report["checks"])
     parts = [_paint(f"{counts[verdict]} {verdict}", verdict, colour) for verdict in STYLES if counts[verdict]]
     return f"{', '.join(parts)}; {report['nodes']} x {report['ranks_per_node']} ranks, {report['seconds']:.0f} s"
 

@@ -106,7 +106,8 @@ class Runner:
                 yield replace(skipped or self._judge(check, judge, outcomes), name=judge.name)
 
     def _roll_call(self) -> Result:
-        context, began = self.context, time.monotonic()
+        context = self.context
+        began = time.monotonic()
         everyone = range(context.world_size)
         context.mailbox.put(f"present/{context.rank}", context.host)
         received = context.mailbox.collect("present", everyone, min(START * self._scale, self._left()))
@@ -116,7 +117,9 @@ class Runner:
         measured = f"{len(received)} of {context.world_size} ranks started within {time.monotonic() - began:.1f} s"
         if self.complete:
             return passed(f"{measured}, on {context.nodes} node(s)")
-        missing = [f"rank {one} (node {one // context.ranks_per_node})" for one in everyone if one not in received]
+        missing = [
+            f"rank {rank} (node {rank // context.ranks_per_node})" for rank in everyone if rank not in received
+        ]
         fix = (
             "read what these ranks printed: does their node have the same Python environment (`srun -N1 -w NODE which "
             "python`), does a rank hang while it starts, is MASTER_ADDR reachable from there?"
@@ -147,8 +150,8 @@ class Runner:
         for rank in ranks:
             for kind, value in received.get(rank, {"timeout": seconds}).items():
                 outcomes[kind].append(Observation(context.hosts[rank], rank, value))
-        facts = self.observed[check.name] = {str(one): one.facts for one in outcomes["facts"]}
-        if check.collective and (len(facts) < len(ranks) or any("error" in one for one in facts.values())):
+        facts = self.observed[check.name] = {str(observation): observation.facts for observation in outcomes["facts"]}
+        if check.collective and (len(facts) < len(ranks) or any("error" in fact for fact in facts.values())):
             self._broken = check.name
         return outcomes
 

@@ -12,9 +12,10 @@ from .check import Context, Facts, Result, failed, judge, not_applicable, passed
 
 def measure_job(context: Context) -> Facts:
     """What `scontrol` prints of this job."""
-    job, faults = provenance.job().id, []
-    shown = run_tool("scontrol", "show", "job", job, faults=faults) if job else None
-    return {"job": job, "shown": parse_job(shown or ""), "faults": faults}
+    job = provenance.job().id
+    faults = []
+    job_text = run_tool("scontrol", "show", "job", job, faults=faults) if job else None
+    return {"job": job, "shown": parse_job(job_text or ""), "faults": faults}
 
 
 def parse_job(text: str) -> dict[str, str]:
@@ -27,16 +28,17 @@ def judge_job(facts: Facts) -> Result:
     """Time limit and requeue."""
     if not facts["job"]:
         return not_applicable("not in a Slurm job")
-    shown, faults = facts["shown"], "; ".join(facts["faults"])
-    if "Invalid job id" in faults or shown.get("JobState", "RUNNING") not in ("RUNNING", "COMPLETING"):
+    fields = facts["shown"]
+    faults = "; ".join(facts["faults"])
+    if "Invalid job id" in faults or fields.get("JobState", "RUNNING") not in ("RUNNING", "COMPLETING"):
         fix = "the variables of an ended job were inherited: use a new shell (`env | grep ^SLURM_`)"
         return failed(f"job {facts['job']} does not run", fix)
-    if not shown:
+    if not fields:
         fix = "`scontrol show job $SLURM_JOB_ID` must work on a compute node"
         return unknown(f"scontrol does not answer ({faults or 'not installed here'})", fix)
-    measured = f"TimeLimit={shown['TimeLimit']}, Requeue={shown['Requeue']}"
-    if shown["Requeue"] == "0":
+    measured = f"TimeLimit={fields['TimeLimit']}, Requeue={fields['Requeue']}"
+    if fields["Requeue"] == "0":
         return failed(measured, "add `#SBATCH --requeue` (and --open-mode=append, which keeps the log)")
-    if shown["TimeLimit"] == "UNLIMITED":
+    if fields["TimeLimit"] == "UNLIMITED":
         return unknown(f"{measured}: no limit, so no signal before it", "request a limit: `--time`")
     return passed(measured)

@@ -66,17 +66,20 @@ def _gflops(ranks: Ranks, dtype: torch.dtype, seconds: float) -> float:
 
 
 @judge("compute", f"every rank within {STRAGGLER:.0%} of the median")
-def judge_compute(seen: Observations) -> Result:
+def judge_compute(observations: Observations) -> Result:
     """All ranks' fp32 rates side by side."""
-    rates = [one.facts["gflops"]["fp32"] for one in seen]
-    middle, slowest = median(rates), min(seen, key=lambda one: one.facts["gflops"]["fp32"])
-    bf16 = [one.facts["gflops"]["bf16"] for one in seen if one.facts["gflops"]["bf16"]]
+    rates = [observation.facts["gflops"]["fp32"] for observation in observations]
+    middle = median(rates)
+    slowest = min(observations, key=lambda observation: observation.facts["gflops"]["fp32"])
+    bf16 = [
+        observation.facts["gflops"]["bf16"] for observation in observations if observation.facts["gflops"]["bf16"]
+    ]
     fast = f"{_flops(median(bf16))} in bf16" if bf16 else "no bf16"
-    measured = f"{seen[0].facts['device']}: {_flops(middle)} in fp32, {fast}"
-    if len(seen) == 1:
+    measured = f"{observations[0].facts['device']}: {_flops(middle)} in fp32, {fast}"
+    if len(observations) == 1:
         return not_applicable(f"no other rank to compare with; {measured}")
-    measured += f" (median of {len(seen)} ranks, slowest {min(rates) / middle:.0%})"
-    slow = [one for one, rate in zip(seen, rates, strict=True) if rate < STRAGGLER * middle]
+    measured += f" (median of {len(observations)} ranks, slowest {min(rates) / middle:.0%})"
+    slow = [observation for observation, rate in zip(observations, rates, strict=True) if rate < STRAGGLER * middle]
     if not slow:
         return passed(measured)
     fix = (

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from .cpu import MACHINE
-from .tools import read
+from .tools import read_text
 
 
 def groups(machine: Path = MACHINE) -> Iterator[Path]:
@@ -15,7 +15,7 @@ def groups(machine: Path = MACHINE) -> Iterator[Path]:
     In a container /proc may hold the host's path, of which the container sees the end or nothing: folders that do not
     exist are omitted.
     """
-    for line in (read(machine / "proc/self/cgroup") or "").splitlines():
+    for line in (read_text(machine / "proc/self/cgroup") or "").splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers and "cpu" not in controllers.split(","):
             continue

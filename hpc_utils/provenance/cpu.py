@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-from .tools import number, read, run_tool
+from .tools import number, read_text, run_tool
 
 MACHINE = Path("/")
 # Instruction sets that decide which kernels a CPU build of torch takes.
@@ -53,9 +53,9 @@ class Cpu:
 
 def cpu(machine: Path = MACHINE) -> Cpu:
     """The processor of this machine."""
-    found = _mac() if sys.platform == "darwin" else _linux(machine)
-    threads = found.logical // found.cores if found.cores and found.logical else None
-    return replace(found, threads_per_core=threads, usable=len(usable()))
+    processor = _mac() if sys.platform == "darwin" else _linux(machine)
+    threads = processor.logical // processor.cores if processor.cores and processor.logical else None
+    return replace(processor, threads_per_core=threads, usable=len(usable()))
 
 
 @functools.cache  # called for every point of a study
@@ -76,41 +76,43 @@ def core_groups(machine: Path = MACHINE, allowed: Iterable[int] | None = None) -
     """The usable logical CPUs, grouped by physical core; cores of one socket and NUMA node are neighbours."""
     allowed = set(usable() if allowed is None else allowed)
     nodes = _nodes(machine)
-    cores = {tuple(sorted(allowed.intersection(_siblings(one, machine)))) for one in allowed}
+    cores = {tuple(sorted(allowed.intersection(_siblings(logical, machine)))) for logical in allowed}
     return [list(core) for core in sorted(cores, key=lambda c: (_package(c[0], machine), nodes.get(c[0], 0), c))]
 
 
 def _linux(machine: Path) -> Cpu:
-    about: dict[str, str] = {}
+    entry: dict[str, str] = {}
     with suppress(OSError), (machine / "proc/cpuinfo").open(encoding="utf-8", errors="replace") as lines:
         for line in itertools.takewhile(str.strip, lines):  # the first processor's entry
             name, _, value = line.partition(":")
-            about[name.strip()] = value.strip()
+            entry[name.strip()] = value.strip()
     system = machine / "sys/devices/system/cpu"
-    online = list(numbers(read(system / "online"))) or list(range(os.cpu_count() or 1))
-    known = _topology(online[0], machine).is_dir()
-    flags = (about.get("flags") or about.get("Features") or "").split()
+    online = list(numbers(read_text(system / "online"))) or list(range(os.cpu_count() or 1))
+    has_topology = _topology(online[0], machine).is_dir()
+    flags = (entry.get("flags") or entry.get("Features") or "").split()
     return Cpu(
-        model=about.get("model name") or _arm_model() or about.get("cpu") or os.uname().machine,
-        sockets=len({_package(one, machine) for one in online}) if known else None,
-        cores=len({_siblings(one, machine) for one in online}) if known else psutil.cpu_count(logical=False),
+        model=entry.get("model name") or _arm_model() or entry.get("cpu") or os.uname().machine,
+        sockets=len({_package(logical, machine) for logical in online}) if has_topology else None,
+        cores=len({_siblings(logical, machine) for logical in online})
+        if has_topology
+        else psutil.cpu_count(logical=False),
         logical=len(online),
         flags=sorted(filter(FLAGS.fullmatch, flags)),
         numa_nodes=len(set(_nodes(machine).values())) or None,
         caches=_caches(machine),
-        governor=read(system / "cpu0/cpufreq/scaling_governor"),
+        governor=read_text(system / "cpu0/cpufreq/scaling_governor"),
         virtual="hypervisor" in flags if flags else None,
     )
 
 
 def _caches(machine: Path) -> str | None:
     """The caches of the first core, such as `L1d 32K, L2 1024K, L3 32768K`."""
-    found = {}
+    caches = {}
     for folder in (machine / "sys/devices/system/cpu/cpu0/cache").glob("index*"):
-        level, kind, size = (read(folder / name) for name in ("level", "type", "size"))
+        level, kind, size = (read_text(folder / name) for name in ("level", "type", "size"))
         if size and kind != "Instruction":
-            found[f"L{level}{'d' if kind == 'Data' else ''}"] = size
-    return ", ".join(f"{name} {size}" for name, size in sorted(found.items())) or None
+            caches[f"L{level}{'d' if kind == 'Data' else ''}"] = size
+    return ", ".join(f"{name} {size}" for name, size in sorted(caches.items())) or None
 
 
 def _arm_model() -> str | None:
@@ -122,33 +124,35 @@ def _arm_model() -> str | None:
 def _mac() -> Cpu:
     """An Apple silicon Mac: torch has no builds for older ones."""
     lines = (run_tool("sysctl", "hw", "machdep.cpu") or "").splitlines()
-    about = dict(line.split(": ", 1) for line in lines if ": " in line)
-    flags = [name.rpartition("FEAT_")[2].lower() for name, value in about.items() if "FEAT_" in name and value == "1"]
+    fields = dict(line.split(": ", 1) for line in lines if ": " in line)
+    flags = [
+        name.rpartition("FEAT_")[2].lower() for name, value in fields.items() if "FEAT_" in name and value == "1"
+    ]
     return Cpu(
-        model=about.get("machdep.cpu.brand_string") or os.uname().machine,
-        sockets=number(about.get("hw.packages")),
+        model=fields.get("machdep.cpu.brand_string") or os.uname().machine,
+        sockets=number(fields.get("hw.packages")),
         cores=psutil.cpu_count(logical=False),
         logical=psutil.cpu_count(),
         flags=sorted(filter(FLAGS.fullmatch, flags)),
     )
 
 
-def _topology(one: int, machine: Path) -> Path:
-    return machine / f"sys/devices/system/cpu/cpu{one}/topology"
+def _topology(logical: int, machine: Path) -> Path:
+    return machine / f"sys/devices/system/cpu/cpu{logical}/topology"
 
 
-def _siblings(one: int, machine: Path) -> tuple[int, ...]:
-    return tuple(numbers(read(_topology(one, machine) / "thread_siblings_list"))) or (one,)
+def _siblings(logical: int, machine: Path) -> tuple[int, ...]:
+    return tuple(numbers(read_text(_topology(logical, machine) / "thread_siblings_list"))) or (logical,)
 
 
-def _package(one: int, machine: Path) -> int:
-    return number(read(_topology(one, machine) / "physical_package_id")) or 0
+def _package(logical: int, machine: Path) -> int:
+    return number(read_text(_topology(logical, machine) / "physical_package_id")) or 0
 
 
 def _nodes(machine: Path) -> dict[int, int]:
     """Each logical CPU's NUMA node."""
     folders = (machine / "sys/devices/system/node").glob("node[0-9]*")
-    return {one: int(folder.name[4:]) for folder in folders for one in numbers(read(folder / "cpulist"))}
+    return {logical: int(folder.name[4:]) for folder in folders for logical in numbers(read_text(folder / "cpulist"))}
 
 
 def numbers(text: str | None) -> Iterator[int]:

@@ -57,7 +57,8 @@ def analysis_digest(notebook: str, root: Path | None = None) -> str:
     `notebook`: its name, such as `03_scaling`. Raises OSError if a file cannot be read.
     """
     home = (root or PACKAGE.parent).resolve()
-    chapter, reading = home / f"notebooks/{notebook}.ipynb", home / "hpc_utils/records/load.py"
+    chapter = home / f"notebooks/{notebook}.ipynb"
+    reading = home / "hpc_utils/records/load.py"
     imported = source_code.imported(filter(Path.is_file, (chapter, reading)), home, ANALYSING)
     modules = [path for path in imported if path.stem != "plots"]  # a companion's
     tables = filter(Path.is_file, [path.with_suffix(".toml") for path in modules])
@@ -70,8 +71,8 @@ def of_rule(record: Mapping[str, Any]) -> str:
 
 
 def _modules(package: Path, folders: Iterable[str], suffixes: tuple[str, ...] = (".py",)) -> list[Path]:
-    found = (path for folder in folders for path in package.glob(f"{folder}*") if path.suffix in suffixes)
-    return [path for path in found if path.is_file() and not path.name.startswith(".")]
+    files = (path for folder in folders for path in package.glob(f"{folder}*") if path.suffix in suffixes)
+    return [path for path in files if path.is_file() and not path.name.startswith(".")]
 
 
 def _named(home: Path, files: Iterable[Path]) -> dict[Path, str]:

@@ -45,13 +45,17 @@ def _gpu(gpu: Record) -> str:
     )
 
 
-def _interface(one: Record) -> str:
-    mbps = one.get("speed_mbps")
-    return f"{one.get('name')} ({_known(one.get('driver'))}, {f'{mbps / 1000:g} Gb/s' if mbps else UNKNOWN})"
+def _interface(interface: Record) -> str:
+    mbps = interface.get("speed_mbps")
+    return (
+        f"{interface.get('name')} ({_known(interface.get('driver'))}, {f'{mbps / 1000:g} Gb/s' if mbps else UNKNOWN})"
+    )
 
 
-def _port(one: Record) -> str:
-    return f"{one.get('device')} port {one.get('port')} ({_known(one.get('link_layer'))}, {_known(one.get('rate'))})"
+def _port(port: Record) -> str:
+    return (
+        f"{port.get('device')} port {port.get('port')} ({_known(port.get('link_layer'))}, {_known(port.get('rate'))})"
+    )
 
 
 # Label, path in a record, and the function that describes the value.
@@ -87,14 +91,14 @@ FACTS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
 def facts(record: Record) -> dict[str, str]:
     """{label: words} of machine, software, job and environment, without those that the record lacks: older versions
     recorded less."""
-    found = {}
+    values = {}
     for label, path, words in FACTS:
         *folders, name = path.split(".")
         parent = functools.reduce(lambda value, key: value.get(key) or {}, folders, record)
         if name in parent:
-            found[label] = words(parent[name])
+            values[label] = words(parent[name])
     versions = record.get("versions") or {}
-    return found | {name: _present(versions[name]) for name in sorted(versions)} | settings(record)
+    return values | {name: _present(versions[name]) for name in sorted(versions)} | settings(record)
 
 
 def settings(record: Record) -> dict[str, str]:
@@ -110,14 +114,14 @@ class Difference(NamedTuple):
     now: str
 
 
-def differences(then: Record, now: Record) -> list[Difference]:
+def differences(before: Record, after: Record) -> list[Difference]:
     """The differences of two records, as of `provenance.collect`, the code first. A fact that one of them lacks is not a difference."""
-    unset = dict.fromkeys([*settings(then), *settings(now)], "unset")
-    sides = [{**_code(one), **unset, **facts(one)} for one in (then, now)]
-    if then.get("digest_rule") != now.get("digest_rule"):  # the digests differ then, whatever the code
+    unset = dict.fromkeys([*settings(before), *settings(after)], "unset")
+    sides = [{**_code(record), **unset, **facts(record)} for record in (before, after)]
+    if before.get("digest_rule") != after.get("digest_rule"):  # the digests differ then, whatever the code
         del sides[0]["digest of the measuring code"]
     shared = [Difference(what, sides[0][what], sides[1][what]) for what in sides[0] if what in sides[1]]
-    return [one for one in shared if one.then != one.now]
+    return [difference for difference in shared if difference.then != difference.now]
 
 
 def _code(record: Record) -> dict[str, str]:

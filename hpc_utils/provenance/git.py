@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hpc_utils import paths
 
-from .tools import read, run_tool
+from .tools import read_text, run_tool
 
 # Set while a git hook runs, these point git to the hook's repository.
 ELSEWHERE = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_NAMESPACE")
@@ -19,7 +19,7 @@ EXPORTED = "COMMIT"  # the file of a bundle that names its commit
 def commit(root: Path | None = None) -> str | None:
     """The full SHA of HEAD, or the one that a bundle was made from; None for any other copy of the tree."""
     root = root or paths.root()
-    if exported := read(root / EXPORTED):
+    if exported := read_text(root / EXPORTED):
         return exported
     answer = (_git(root, "rev-parse", "--show-toplevel", "HEAD") or "").splitlines()
     if len(answer) != 2 or not Path(answer[0]).samefile(root):

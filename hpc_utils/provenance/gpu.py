@@ -38,22 +38,23 @@ def nvidia(faults: list[str]) -> list[Gpu]:
     answer = run_tool(
         sys.executable, "-m", "hpc_utils.provenance.nvml", environment=with_package(), faults=faults, name="NVML"
     )
-    return [Gpu(**one) for one in json.loads(answer or "[]")]
+    return [Gpu(**fields) for fields in json.loads(answer or "[]")]
 
 
 def amd(faults: list[str]) -> list[Gpu]:
     """The GPUs that `amd-smi` lists."""
     answer = run_tool("amd-smi", "static", "--asic", "--vram", "--driver", "--json", faults=faults)
-    found = []
+    cards = []
     try:
         entries = json.loads(answer or "[]")
         for entry in entries["gpu_data"] if isinstance(entries, dict) else entries:  # newer versions wrap the list
             size = int(entry["vram"]["size"]["value"]) * 2**20
-            name, driver = entry["asic"]["market_name"], entry["driver"]["version"]
-            found.append(Gpu(int(entry["gpu"]), name, memory_bytes=size, driver=driver))
+            name = entry["asic"]["market_name"]
+            driver = entry["driver"]["version"]
+            cards.append(Gpu(int(entry["gpu"]), name, memory_bytes=size, driver=driver))
     except (ValueError, LookupError, TypeError) as error:
         faults.append(f"amd-smi: unexpected answer ({type(error).__name__}: {error})"[:200])
-    return found
+    return cards
 
 
 def links(faults: list[str]) -> str | None:
@@ -67,5 +68,5 @@ def links(faults: list[str]) -> str | None:
 
 def with_package() -> dict[str, str]:
     """The environment of a Python process that imports this package, wherever it runs."""
-    known = [str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH", "")]
-    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, known))}
+    folders = [str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH", "")]
+    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, folders))}

@@ -14,7 +14,7 @@ import psutil
 
 from .cpu import MACHINE, Cpu, cpu
 from .gpu import Gpu, gpus, links
-from .tools import attempt, number, read
+from .tools import attempt, number, read_text
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,8 @@ class HardwareId:
     @classmethod
     def parse(cls, text: str) -> HardwareId:
         """The parts of an id that a record holds."""
-        found = re.fullmatch(r"(?:(.*)-)?([0-9a-f]{8})(?:-([0-9.]+[kmg]bit))?", text)
-        return cls(*(part or "" for part in found.groups())) if found else cls(text)
+        match = re.fullmatch(r"(?:(.*)-)?([0-9a-f]{8})(?:-([0-9.]+[kmg]bit))?", text)
+        return cls(*(part or "" for part in match.groups())) if match else cls(text)
 
     def __str__(self) -> str:
         return "-".join(filter(None, (self.name, self.machine, self.links)))
@@ -81,12 +81,12 @@ class HardwareId:
 def hardware() -> Hardware:
     """CPU, memory, GPUs and network, as the process first sees them, before a rank is pinned."""
     faults: list[str] = []
-    found = attempt(lambda: gpus(faults), faults) or []
+    cards = attempt(lambda: gpus(faults), faults) or []
     return Hardware(
         cpu=attempt(cpu, faults) or Cpu(),
         memory_bytes=psutil.virtual_memory().total,
-        gpus=found,
-        nvlink=attempt(lambda: links(faults), faults) if len(found) > 1 else None,
+        gpus=cards,
+        nvlink=attempt(lambda: links(faults), faults) if len(cards) > 1 else None,
         network=attempt(network, faults),
         infiniband=attempt(infiniband, faults),
         faults=faults,
@@ -121,7 +121,7 @@ def network(machine: Path = MACHINE) -> list[Interface] | None:
     return [
         Interface(
             re.sub(r"^(en|wl|ww)x[0-9a-f]{12}$", r"\1x", entry.name),  # such a name is the MAC address
-            number(read(entry / "speed")),
+            number(read_text(entry / "speed")),
             driver.resolve().name if (driver := entry / "device/driver").exists() else None,
         )
         for entry in sorted(folder.iterdir())
@@ -134,6 +134,6 @@ def infiniband(machine: Path = MACHINE) -> list[Port] | None:
     if not (machine / "sys/class").is_dir():
         return None
     return [
-        Port(port.parts[-3], number(port.name), read(port / "rate"), read(port / "link_layer"))
+        Port(port.parts[-3], number(port.name), read_text(port / "rate"), read_text(port / "link_layer"))
         for port in sorted((machine / "sys/class/infiniband").glob("*/ports/*"))
     ]

@@ -32,7 +32,7 @@ from hpc_utils.records import schema
 from . import nvml
 from .cpu import usable
 from .gpu import with_package
-from .tools import number, read
+from .tools import number, read_text
 
 GRACE = 5.0  # s that the process gets to end by itself
 FIRST = 0.1  # s before the first row: utilisation is an average over some time
@@ -129,10 +129,12 @@ class Host:
             yield now | {"device": name} | sample()
 
     def _rank(self, name: str) -> Row:
-        (then, before), at = self._used[name], time.monotonic()
+        previous_time, previous_seconds = self._used[name]
+        moment = time.monotonic()
         resident, virtual, seconds = _tree(self._ranks[name])
-        self._used[name] = at, seconds
-        used = 100 * max(0.0, seconds - before) / (at - then)  # a process that ended takes its time with it
+        self._used[name] = moment, seconds
+        # A process that ended takes its time with it.
+        used = 100 * max(0.0, seconds - previous_seconds) / (moment - previous_time)
         return {"utilization_percent": round(used, 1), "rss_bytes": resident, "virtual_bytes": virtual}
 
     def _host(self) -> Row:
@@ -152,17 +154,17 @@ class Host:
 
 def traffic(machine: Path = Path("/")) -> dict[str, int]:
     """Bytes through this host's interfaces and InfiniBand ports since its boot."""
-    interfaces = [own for name, own in psutil.net_io_counters(pernic=True).items() if name != "lo"]
-    found = {
-        "network_received_bytes": sum(own.bytes_recv for own in interfaces),
-        "network_sent_bytes": sum(own.bytes_sent for own in interfaces),
+    interfaces = [counters for name, counters in psutil.net_io_counters(pernic=True).items() if name != "lo"]
+    byte_counts = {
+        "network_received_bytes": sum(counters.bytes_recv for counters in interfaces),
+        "network_sent_bytes": sum(counters.bytes_sent for counters in interfaces),
     }
     for name, counter in (("rdma_received_bytes", "port_rcv_data"), ("rdma_sent_bytes", "port_xmit_data")):
         ports = (machine / "sys/class/infiniband").glob(f"*/ports/*/counters/{counter}")
-        words = [number(text) for text in map(read, ports)]
-        if known := [count for count in words if count is not None]:
-            found[name] = 4 * sum(known)  # Linux' sysfs-class-infiniband: in units of four bytes
-    return found
+        words = [number(text) for text in map(read_text, ports)]
+        if counts := [count for count in words if count is not None]:
+            byte_counts[name] = 4 * sum(counts)  # Linux' sysfs-class-infiniband: in units of four bytes
+    return byte_counts
 
 
 def gpus(devices: Mapping[str, str]) -> dict[str, Callable[[], Row]]:
@@ -234,10 +236,12 @@ def _tree(process: psutil.Process) -> tuple[int, int, float]:
     """(resident bytes, virtual bytes, processor seconds) of the process and those it started but this one."""
     resident, virtual, seconds = 0, 0, 0.0
     with contextlib.suppress(psutil.Error):  # ended
-        for one in (process, *process.children(recursive=True)):
-            if one.pid != os.getpid():
-                memory, times = one.memory_info(), one.cpu_times()
-                resident, virtual = resident + memory.rss, virtual + memory.vms
+        for member in (process, *process.children(recursive=True)):
+            if member.pid != os.getpid():
+                memory = member.memory_info()
+                times = member.cpu_times()
+                resident += memory.rss
+                virtual += memory.vms
                 seconds += times.user + times.system
     return resident, virtual, seconds
 
@@ -247,8 +251,10 @@ def _hottest() -> float | None:
         sensors = psutil.sensors_temperatures()
     except (AttributeError, OSError):
         return None
-    known = [one.current for name in ("coretemp", "k10temp", "zenpower") for one in sensors.get(name, ())]
-    return max(known, default=None)
+    temperatures = [
+        sensor.current for name in ("coretemp", "k10temp", "zenpower") for sensor in sensors.get(name, ())
+    ]
+    return max(temperatures, default=None)
 
 
 if __name__ == "__main__":

@@ -54,11 +54,11 @@ def installed() -> bool:
 def listed(nvml: Any) -> list[dict[str, Any]]:
     """The fields of a `gpu.Gpu` for each GPU of this machine; None for values that it does not report."""
     query = functools.partial(_query, nvml)
-    found = []
+    gpus = []
     for index in range(nvml.nvmlDeviceGetCount()):
         gpu = nvml.nvmlDeviceGetHandleByIndex(index)
         memory = query("nvmlDeviceGetMemoryInfo", gpu)
-        found.append(
+        gpus.append(
             {
                 "index": index,
                 "name": query("nvmlDeviceGetName", gpu),
@@ -69,7 +69,7 @@ def listed(nvml: Any) -> list[dict[str, Any]]:
                 "pcie_width": query("nvmlDeviceGetMaxPcieLinkWidth", gpu),
             }
         )
-    return found
+    return gpus
 
 
 def _query(nvml: Any, function: str, *arguments: Any) -> Any:

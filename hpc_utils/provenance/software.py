@@ -73,14 +73,14 @@ class Job:
 
 def versions() -> dict[str, str | None]:
     """The versions of Python, packages and the libraries of torch, without importing any; None if not known."""
-    found: dict[str, str | None] = {"python": sys.version.split()[0]}
+    package_versions: dict[str, str | None] = {"python": sys.version.split()[0]}
     for name in PACKAGES:
         try:
-            found[name] = metadata.version(name)
+            package_versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
-            found[name] = None
+            package_versions[name] = None
     driver = next((gpu.driver for gpu in hardware().gpus), None)
-    return found | _torch_build() | {"driver": driver, "slurm": _slurm()}
+    return package_versions | _torch_build() | {"driver": driver, "slurm": _slurm()}
 
 
 def environment(variables: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -113,8 +113,8 @@ def host() -> Host:
 
 def job(environment: Mapping[str, str] | None = None) -> Job:
     """The Slurm job that this process runs in; `Job()` outside one."""
-    known = (os.environ if environment is None else environment).get
-    if not known("SLURM_JOB_ID"):
+    get = (os.environ if environment is None else environment).get
+    if not get("SLURM_JOB_ID"):
         return Job()
     fields = {
         "id": "JOB_ID", "array_job_id": "ARRAY_JOB_ID", "array_task_id": "ARRAY_TASK_ID", "name": "JOB_NAME",
@@ -122,9 +122,9 @@ def job(environment: Mapping[str, str] | None = None) -> Job:
     }  # fmt: skip
     return Job(
         scheduler="slurm",
-        **{field: known(f"SLURM_{name}") for field, name in fields.items()},
-        nodes=number(known("SLURM_JOB_NUM_NODES")),
-        restart_count=number(known("SLURM_RESTART_COUNT")) or 0,  # Slurm sets it from the first restart on
+        **{field: get(f"SLURM_{name}") for field, name in fields.items()},
+        nodes=number(get("SLURM_JOB_NUM_NODES")),
+        restart_count=number(get("SLURM_RESTART_COUNT")) or 0,  # Slurm sets it from the first restart on
     )
 
 
@@ -149,20 +149,20 @@ BUILD = {"blas": r"\bBLAS_INFO=(\w+)", "mkl": r"Math Kernel Library Version ([\w
 
 def _torch_build() -> dict[str, str | None]:
     """CUDA, HIP, NCCL, cuDNN, BLAS and oneDNN of the torch build; the last four only where torch is imported."""
-    found: dict[str, Any] = dict.fromkeys(("cuda", "hip", "nccl", "cudnn", "blas", "onednn"))
+    libraries: dict[str, Any] = dict.fromkeys(("cuda", "hip", "nccl", "cudnn", "blas", "onednn"))
     torch = sys.modules.get("torch")
     with suppress(Exception):
         spec = importlib.util.find_spec("torch")
         build = torch.version.__dict__ if torch else runpy.run_path(str(Path(spec.origin).with_name("version.py")))
-        found["cuda"], found["hip"] = build["cuda"], build["hip"]
+        libraries["cuda"], libraries["hip"] = build["cuda"], build["hip"]
     if torch is None:
-        return found
-    found["blas"], found["onednn"] = _numerics(torch.__config__.show())
+        return libraries
+    libraries["blas"], libraries["onednn"] = _numerics(torch.__config__.show())
     with suppress(Exception):
-        found["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
+        libraries["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
     with suppress(Exception):
-        found["cudnn"] = _cudnn(torch.backends.cudnn.version())
-    return found
+        libraries["cudnn"] = _cudnn(torch.backends.cudnn.version())
+    return libraries
 
 
 def _numerics(text: str) -> tuple[str | None, str | None]:
@@ -175,5 +175,5 @@ def _cudnn(version: int | None) -> str | None:
     """8902 is 8.9.2; from version 9 on, there are two more digits: 90100 is 9.1.0."""
     if not version:
         return None
-    major, rest = divmod(version, 10_000 if version >= 90_000 else 1000)
-    return f"{major}.{rest // 100}.{rest % 100}"
+    major, remainder = divmod(version, 10_000 if version >= 90_000 else 1000)
+    return f"{major}.{remainder // 100}.{remainder % 100}"

@@ -49,7 +49,7 @@ def _section(kind: Sequence[str], records: list[Record]) -> list[str]:
     days = sorted(str(record["collected_at"])[:10] for record in records if record.get("collected_at"))
     span = f", {days[0]} to {days[-1]}" if days else ""
     matrices = sorted({machine["nvlink"] for machine in machines if machine.get("nvlink")})
-    faults = sorted({fault for one in (*records, *machines) for fault in one.get("faults") or ()})
+    faults = sorted({fault for source in (*records, *machines) for fault in source.get("faults") or ()})
     return [
         f"## {_cell(kind[0])}: {_cell(', '.join(kind[1:]))}",
         "",
@@ -67,16 +67,16 @@ def _facts(records: list[Record]) -> list[str]:
     """Every fact, and its values in these runs."""
     variables = sorted({name for record in records for name in settings(record)})
     versions = sorted({name for record in records for name in record.get("versions") or ()})
-    each = [dict.fromkeys(variables, "unset") | facts(record) for record in records]
+    fact_tables = [dict.fromkeys(variables, "unset") | facts(record) for record in records]
     labels = {name: name for name in (*(label for label, *_ in FACTS), *versions)}
     labels |= {name: f"`{name}`" for name in variables}
-    rows = [(shown, _values(one[name] for one in each if name in one)) for name, shown in labels.items()]
+    rows = [(label, _values(table[name] for table in fact_tables if name in table)) for name, label in labels.items()]
     return markdown_table(("fact", "value"), rows)
 
 
 def _code(records: list[Record]) -> list[str]:
     states = {True: "with uncommitted changes", False: "clean"}
-    seen = Counter(
+    code_counts = Counter(
         (
             f"`{record['commit']}`" if record.get("commit") else f"{UNKNOWN} (copied tree)",
             states.get(record.get("dirty"), UNKNOWN) if record.get("commit") else "",
@@ -84,35 +84,38 @@ def _code(records: list[Record]) -> list[str]:
         )
         for record in records
     )
-    rows = [(*row, str(count)) for row, count in sorted(seen.items())]
+    rows = [(*row, str(count)) for row, count in sorted(code_counts.items())]
     return markdown_table(("commit", "tree", "digest of the measuring code", "runs"), rows)
 
 
 def _jobs(jobs: list[Record]) -> list[str]:
     kinds: defaultdict[tuple[str, ...], list[Record]] = defaultdict(list)
-    for one in jobs:
-        if one.get("scheduler"):
+    for job in jobs:
+        if job.get("scheduler"):
             kinds[
-                tuple(str(one.get(key)) for key in ("name", "partition", "nodes", "nodelist", "restart_count"))
-            ].append(one)
+                tuple(str(job.get(key)) for key in ("name", "partition", "nodes", "nodelist", "restart_count"))
+            ].append(job)
     rows = []
-    for kind, own in sorted(kinds.items()):
-        ids = {str(one.get("array_job_id") or one.get("id")) for one in own}  # an array's tasks are one
-        rows.append((f"{own[0]['scheduler']} {', '.join(sorted(ids, key=_natural))}", *kind, str(len(own))))
+    for kind, kind_jobs in sorted(kinds.items()):
+        ids = {str(job.get("array_job_id") or job.get("id")) for job in kind_jobs}  # an array's tasks are one
+        rows.append(
+            (f"{kind_jobs[0]['scheduler']} {', '.join(sorted(ids, key=_natural))}", *kind, str(len(kind_jobs)))
+        )
     lines = (
         markdown_table(("jobs", "name", "partition", "nodes", "node list", "restarts", "runs"), rows) if rows else []
     )
-    alone = len(jobs) - sum(map(len, kinds.values()))
-    return [*lines, *([f"{counted(alone, 'run')} outside a scheduler.", ""] if alone else [])]
+    unscheduled = len(jobs) - sum(map(len, kinds.values()))
+    return [*lines, *([f"{counted(unscheduled, 'run')} outside a scheduler.", ""] if unscheduled else [])]
 
 
 def _values(values: Iterable[str]) -> str:
     """The values that occur, each once: numbers in their order, absence last."""
-    seen, absent = set(values), (UNKNOWN, NONE, "unset")
-    known = sorted(seen.difference(absent), key=_natural)
-    words = known[:SHOWN] + [one for one in absent if one in seen]
-    more = f" and {len(known) - SHOWN} more" if len(known) > SHOWN else ""
-    return ", ".join(words) + more or "not recorded"
+    present = set(values)
+    absent = (UNKNOWN, NONE, "unset")
+    recorded = sorted(present.difference(absent), key=_natural)
+    words = recorded[:SHOWN] + [value for value in absent if value in present]
+    omitted = f" and {len(recorded) - SHOWN} more" if len(recorded) > SHOWN else ""
+    return ", ".join(words) + omitted or "not recorded"
 
 
 def _natural(text: str) -> list[tuple[bool, str]]:

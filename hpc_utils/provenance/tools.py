@@ -16,7 +16,7 @@ Answer = TypeVar("Answer")
 PATIENCE = 10.0  # s; without the persistence daemon a driver wakes eight GPUs in about five
 
 
-def read(path: Path) -> str | None:
+def read_text(path: Path) -> str | None:
     """A small file's text, stripped; None if it cannot be read."""
     try:
         return path.read_text(encoding="utf-8", errors="replace").strip()
@@ -41,7 +41,8 @@ def run_tool(
     Args:
         name: what `faults` call it; by default the command.
     """
-    name, faults = name or command[0], [] if faults is None else faults
+    name = name or command[0]
+    faults = [] if faults is None else faults
     if (program := shutil.which(command[0])) is None:
         return None
     seconds = float(os.environ.get("HPC_PROBE_TIMEOUT") or PATIENCE)

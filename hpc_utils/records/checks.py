@@ -19,9 +19,9 @@ def epoch_faults(row: Row) -> Iterator[str]:
 
     `throughput x T == samples` catches the commonest error: a global count, multiplied by the world size once more.
     """
-    wrong = next(number_faults(row, ("samples", "seconds", "throughput")), None)
-    if wrong:
-        yield wrong
+    fault = next(number_faults(row, ("samples", "seconds", "throughput")), None)
+    if fault:
+        yield fault
     elif not math.isclose(factor(row), 1, rel_tol=RELATIVE_TOLERANCE):
         yield disagreement(row)
 
@@ -77,16 +77,16 @@ def run_faults(run: Row, provenance: Row, epochs: Sequence[Row], ranks: Sequence
         yield "no epoch was recorded"
     for row in epochs:
         yield from (f"epoch {row.get('epoch')}: {fault}" for fault in epoch_faults(row))
-        if wrong := miscount(row.get("samples") or 0, row.get("steps") or 0, run.get("global_batch") or 0):
-            yield f"epoch {row.get('epoch')}: {wrong}"
+        if miscounted := miscount(row.get("samples") or 0, row.get("steps") or 0, run.get("global_batch") or 0):
+            yield f"epoch {row.get('epoch')}: {miscounted}"
         shares = {name: value for name, value in row.items() if name.endswith("accuracy") and value is not None}
         yield from (f"epoch {row.get('epoch')}: {fault}" for fault in value_faults(shares))
     if len(ranks) != run.get("world_size"):
         yield f"{counted(len(ranks), 'rank')} left records, but the world size is {run.get('world_size')}"
-    seen = sum(row.get("samples") or 0 for row in ranks)
+    rank_samples = sum(row.get("samples") or 0 for row in ranks)
     recorded = sum(row.get("samples") or 0 for row in epochs)
-    if seen != recorded:
-        yield f"the ranks counted {seen:g} samples, but the epochs hold {recorded:g}"
+    if rank_samples != recorded:
+        yield f"the ranks counted {rank_samples:g} samples, but the epochs hold {recorded:g}"
     longest = max((row.get("seconds") or 0 for row in ranks), default=0)
     total = sum(row.get("seconds") or 0 for row in epochs)
     if total < longest * (1 - RELATIVE_TOLERANCE):

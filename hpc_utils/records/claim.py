@@ -73,7 +73,8 @@ def current(run: Path) -> tuple[int, dict[str, Any] | None]:
 
 def is_restarted(run: Path) -> bool:
     """Whether the last claim of `run` was made by this job before it was requeued."""
-    newest, me = _newest(run), claimant()
+    newest = _newest(run)
+    me = claimant()
     last = newest and _read(newest)
     return bool(last and me["job"] and last["job"] == me["job"] and last.get("restart", 0) < me["restart"])
 
@@ -108,8 +109,8 @@ def is_alive(
         return not is_gone(owner)
     try:
         process = psutil.Process(owner["pid"])
-        same = abs(process.create_time() - owner["started"]) < 2
-        return same and process.status() != psutil.STATUS_ZOMBIE
+        same_process = abs(process.create_time() - owner["started"]) < 2
+        return same_process and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
 

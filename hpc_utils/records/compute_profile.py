@@ -36,20 +36,20 @@ def computed(config: RunConfig) -> dict[str, Any]:
     return computed_in(measured(config.model_copy(update={"global_batch": 1, "batch_per_device": None}), 1))
 
 
-def computed_in(known: Mapping[str, Any]) -> dict[str, Any]:
+def computed_in(fields: Mapping[str, Any]) -> dict[str, Any]:
     """`computed` of a record's fields, or of a run by its columns workload, dataset, precision and settings."""
-    if "settings" in known:
-        dataset = known["dataset"] if isinstance(known["dataset"], str) else ""
-        named = {"workload": known["workload"], "dataset": dataset, "precision": known["precision"]}
-        known = parse_settings(str(known["settings"])) | named
-    options = {name: known.get(name, RunConfig.model_fields[name].default) for name in COMPUTED}
-    return options | {"source": known.get("source", "")}
+    if "settings" in fields:
+        dataset = fields["dataset"] if isinstance(fields["dataset"], str) else ""
+        named = {"workload": fields["workload"], "dataset": dataset, "precision": fields["precision"]}
+        fields = parse_settings(str(fields["settings"])) | named
+    options = {name: fields.get(name, RunConfig.model_fields[name].default) for name in COMPUTED}
+    return options | {"source": fields.get("source", "")}
 
 
 def not_plain(config: RunConfig) -> list[str]:
     """The options of `PLAIN` that differ from their defaults, as `name=value`."""
-    given = {name: getattr(config, name) for name in PLAIN}
-    return [f"{name}={value}" for name, value in given.items() if value != RunConfig.model_fields[name].default]
+    values = {name: getattr(config, name) for name in PLAIN}
+    return [f"{name}={value}" for name, value in values.items() if value != RunConfig.model_fields[name].default]
 
 
 def fits(profile: Mapping[str, Any], run: Mapping[str, Any]) -> bool:

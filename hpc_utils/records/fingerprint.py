@@ -23,10 +23,10 @@ def of_run(folder: Path) -> str:
     """SHA-256 over `RECORDS` of a run's folder, or of a packed run; a missing file counts too."""
     digest = hashlib.sha256()
     for name in RECORDS:
-        own = ""
+        file_digest = ""
         with contextlib.suppress(OSError):
-            own = of_file(folder / name)
-        digest.update(f"{name}\0{own}\0".encode())
+            file_digest = of_file(folder / name)
+        digest.update(f"{name}\0{file_digest}\0".encode())
     return digest.hexdigest()
 
 

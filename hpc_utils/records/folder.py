@@ -193,8 +193,8 @@ def read_json(path: Path) -> Any:
 
 def profiled_files(run: Path) -> dict[str, int]:
     """{name: bytes} of the files in a run's `profile/`, sorted by name."""
-    found = sorted(path for path in (run / PROFILE).glob("[!.]*") if path.is_file())
-    return {path.name: path.stat().st_size for path in found}
+    files = sorted(path for path in (run / PROFILE).glob("[!.]*") if path.is_file())
+    return {path.name: path.stat().st_size for path in files}
 
 
 def state(run: Path) -> str:

@@ -64,9 +64,9 @@ def settings(parameters: Mapping[str, Any]) -> str:
 
     Runs may be points of one curve, or repeats of one point, only if these are the same.
     """
-    own = {name: value for name, value in changed(parameters).items() if name not in APART}
+    differing = {name: value for name, value in changed(parameters).items() if name not in APART}
     return (
-        ", ".join(f"{name}={json.dumps(own[name], sort_keys=True, default=str)}" for name in sorted(own))
+        ", ".join(f"{name}={json.dumps(differing[name], sort_keys=True, default=str)}" for name in sorted(differing))
         or "defaults"
     )
 

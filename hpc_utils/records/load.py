@@ -48,8 +48,8 @@ class Records:
 
     def only(self, runs: Collection[str]) -> Records:
         """Those of `runs`; what is not here is unfinished: "absent"."""
-        known = {*self.runs.run_id, *self.refused, *self.unfinished}
-        states = dict.fromkeys(sorted({*runs} - known), "absent") | self.unfinished
+        listed = {*self.runs.run_id, *self.refused, *self.unfinished}
+        states = dict.fromkeys(sorted({*runs} - listed), "absent") | self.unfinished
         return Records(
             self.runs[self.runs.run_id.isin(runs)].reset_index(drop=True),
             self.epochs[self.epochs.run_id.isin(runs)].reset_index(drop=True),
@@ -68,7 +68,9 @@ def load(results: Path | None = None, *, study: str | None = None) -> Records:
 
     results = Path(results or paths.results())
     wanted = None if study is None else read_study(study, results).run_ids
-    runs, epochs, refused = [], [], {}
+    runs = []
+    epochs = []
+    refused = {}
     unfinished = dict.fromkeys(sorted(wanted or ()), "absent")
     for folder in packed.folders(results):
         if wanted is not None and folder.name not in wanted:
@@ -85,10 +87,10 @@ def load(results: Path | None = None, *, study: str | None = None) -> Records:
         runs.append(run)
         epochs += [{"run_id": folder.name} | row for row in rows]
     columns = ["run_id", *schema.names(schema.EPOCHS)]
-    own = sorted({name for row in epochs for name in row}.difference(columns))  # a workload's own metrics
+    metrics = sorted({name for row in epochs for name in row}.difference(columns))  # a workload's own metrics
     return Records(
         pd.DataFrame(runs, columns=schema.names(schema.RUNS)),
-        pd.DataFrame(epochs, columns=columns + own),
+        pd.DataFrame(epochs, columns=columns + metrics),
         refused,
         unfinished,
     )
@@ -123,15 +125,15 @@ def collect(results: Path | None = None) -> Records:
     return records
 
 
-def by_other_code(found: Records, results: Path, study: str = "") -> list[str]:
+def by_other_code(records: Records, results: Path, study: str = "") -> list[str]:
     """`by_former_code`, and a line for each study with runs of other code than the latest run of that workload and machine."""
-    runs = found.runs
+    runs = records.runs
     latest = runs.sort_values("started").groupby(["workload", "hardware_id"], dropna=False).digest.transform("last")
     mixed = _lines(runs.run_id[runs.digest.ne(latest)], results, study, "than the latest")
-    return by_former_code(found, results, study) + mixed
+    return by_former_code(records, results, study) + mixed
 
 
-def by_former_code(found: Records, results: Path, study: str = "") -> list[str]:
+def by_former_code(records: Records, results: Path, study: str = "") -> list[str]:
     """A line for each study, or for one, with runs of a user's own workload whose code has changed since, or is not found.
 
     Packed runs are not compared: they are kept, and the code moves on. The code is looked for as `hpc run` does.
@@ -139,7 +141,7 @@ def by_former_code(found: Records, results: Path, study: str = "") -> list[str]:
     now = functools.cache(source_code.digest)
     former = [
         run.run_id
-        for run in found.runs.itertuples()
+        for run in records.runs.itertuples()
         if ":" in run.workload
         and (folder := results / run.path).is_dir()
         and read_json(folder / "run.json")["config"].get("source", "") != now(run.workload)
@@ -147,12 +149,12 @@ def by_former_code(found: Records, results: Path, study: str = "") -> list[str]:
     return _lines(former, results, study, "of the workload than is here now (found in this folder or PYTHONPATH)")
 
 
-def _lines(runs: Iterable[str], results: Path, study: str, other: str) -> list[str]:
+def _lines(runs: Iterable[str], results: Path, study: str, comparison: str) -> list[str]:
     return [
-        f"{len(found)} of {len(index.run_ids)} runs of {index.name} were measured by other code {other}"
+        f"{len(outdated)} of {len(index.run_ids)} runs of {index.name} were measured by other code {comparison}"
         + (f": `{index.command} --outdated` measures them again" if index.is_here else "")
         for index in ([read_study(study, results)] if study else studies(results))
-        if (found := index.run_ids.intersection(runs))
+        if (outdated := index.run_ids.intersection(runs))
     ]
 
 
@@ -177,11 +179,13 @@ def _steps(folder: Path) -> pd.DataFrame:
 
 
 def _read(folder: Path, results: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    run, origin = read_json(folder / "run.json"), read_json(folder / "provenance.json")
+    run = read_json(folder / "run.json")
+    origin = read_json(folder / "provenance.json")
     for name, value in (("run.json", run), ("provenance.json", origin)):
         if value is None:
             raise Refused(f"{name} is missing or incomplete")
-    epochs, ranks = _table(folder / "epochs.csv"), _table(folder / "ranks.csv")
+    epochs = _table(folder / "epochs.csv")
+    ranks = _table(folder / "ranks.csv")
     try:
         fault = next(checks.run_faults(run, origin, epochs, ranks), None) or _changed(folder)
         row = None if fault else _row(folder, results, run, origin, epochs, ranks)
@@ -205,7 +209,8 @@ def _noted(folder: Path) -> dict[str, str]:
 def _row(
     folder: Path, results: Path, run: dict, origin: dict, epochs: list[dict], ranks: list[dict]
 ) -> dict[str, Any]:
-    config, last = run.get("config", {}), epochs[-1]
+    config = run.get("config", {})
+    last = epochs[-1]
     samples, seconds = sum(r["samples"] for r in epochs), sum(r["seconds"] for r in epochs)
     joules = [r.get("energy_joules") for r in epochs]
     evaluated = [r["test_accuracy"] for r in epochs if r.get("test_accuracy") is not None]

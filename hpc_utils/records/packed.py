@@ -52,33 +52,33 @@ def content(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
-        if (found := _find(path)) is None:
+        if (location := _find(path)) is None:
             raise
-        pack, run, name = found
+        pack, run, name = location
         return pack.content(run, name)
 
 
 def folders(results: Path) -> list[Path]:
     """`results/runs/<run>` of every run in the set, sorted."""
     runs = results / "runs"
-    own = [path.name for path in runs.iterdir() if path.is_dir()] if runs.is_dir() else []
+    run_names = [path.name for path in runs.iterdir() if path.is_dir()] if runs.is_dir() else []
     pack = _open(results)
-    return [runs / name for name in sorted({*own, *(pack.runs if pack else ())}) if not name.startswith(".")]
+    return [runs / name for name in sorted({*run_names, *(pack.runs if pack else ())}) if not name.startswith(".")]
 
 
 def names(folder: Path) -> list[str]:
     """The files of a run, relative to `folder`, sorted."""
     if folder.is_dir():
         return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
-    found = _find(folder)
-    return found[0].names(found[1]) if found else []
+    location = _find(folder)
+    return location[0].names(location[1]) if location else []
 
 
 def unpacked(path: Path) -> Path:
     """`path` if it is on disk; for a packed run or a file of one, the path of a temporary copy."""
-    if path.exists() or (found := _find(path)) is None:
+    if path.exists() or (location := _find(path)) is None:
         return path
-    pack, run, name = found
+    pack, run, name = location
     return Path(_copy(pack, run).name, run, name)
 
 
@@ -86,9 +86,9 @@ def holder(path: Path) -> Path | None:
     """The file or folder on disk that contains `path`: itself, or the file of the packed set; None if there is none."""
     if path.exists():
         return path
-    if (found := _find(path)) is None:
+    if (location := _find(path)) is None:
         return None
-    pack, run, name = found
+    pack, run, name = location
     if name and name not in pack.names(run):
         return None
     return pack.results / TABLES.get(name, RUNS if not name or name in DOCUMENTS else FILES)
@@ -108,7 +108,9 @@ def pack(results: Path) -> None:
         OSError: a file cannot be read, or the packed set differs from the folders (nothing is deleted).
     """
     before = {run.name: {name: content(run / name) for name in names(run)} for run in folders(results)}
-    lines, tables, others = {}, defaultdict(list), {}
+    lines = {}
+    tables = defaultdict(list)
+    other_files = {}
     for run, files in before.items():
         lines[run] = line = {}
         for name, raw in files.items():
@@ -118,19 +120,19 @@ def pack(results: Path) -> None:
                 line.setdefault("columns", {})[name] = list(rows[0])
                 tables[name] += [{"run_id": run} | row for row in rows]
             else:
-                others[f"{run}/{name}"] = raw
+                other_files[f"{run}/{name}"] = raw
     for name, rows in tables.items():
         raw = _csv(dict.fromkeys(column for row in rows for column in row), rows)
         raw = gzip.compress(raw, mtime=0) if name.endswith(".gz") else raw
         atomic.write(results / TABLES[name], lambda file, raw=raw: file.write(raw))
-    if others:
-        atomic.write(results / FILES, lambda file: _write_zip(file, others))
+    if other_files:
+        atomic.write(results / FILES, lambda file: _write_zip(file, other_files))
     atomic.write_text(results / RUNS, _shared(lines))
     after = Packed(results)
     for run, files in before.items():
         for name, raw in files.items():
-            found = after.content(run, name)
-            if found != raw and _plain(name, found) != _plain(name, raw):
+            repacked = after.content(run, name)
+            if repacked != raw and _plain(name, repacked) != _plain(name, raw):
                 raise OSError(f"{results / RUNS}: packing changed {name} of {run}")
     if (results / "runs").is_dir():  # renamed first: a half-deleted folder would hide its packed run
         shutil.rmtree(results / DONE, ignore_errors=True)
@@ -175,30 +177,32 @@ class Packed:
     def _rows(self, name: str) -> dict[str, Rows]:
         """{run: its rows} of a table, which is read once."""
         if name not in self._tables:
-            path, found = self.results / TABLES[name], defaultdict(list)
+            path = self.results / TABLES[name]
+            rows_by_run = defaultdict(list)
             for row in _table(path, path.read_bytes()):
-                found[row["run_id"]].append(row)
-            self._tables[name] = found
+                rows_by_run[row["run_id"]].append(row)
+            self._tables[name] = rows_by_run
         return self._tables[name]
 
     @functools.cached_property
     def _others(self) -> dict[str, list[str]]:
-        found = defaultdict(list)
+        names_by_run = defaultdict(list)
         if (self.results / FILES).is_file():
             with zipfile.ZipFile(self.results / FILES) as archive:
                 for member in archive.namelist():
                     run, _, name = member.partition("/")
-                    found[run].append(name)
-        return found
+                    names_by_run[run].append(name)
+        return names_by_run
 
 
 def _find(path: Path) -> tuple[Packed, str, str] | None:
     """(packed set, run, file) that `path` names; the file is "" for a run's folder."""
     parts = path.parts
-    for at in range(len(parts) - 2, 0, -1):
-        if parts[at] == "runs" and (pack := _open(Path(*parts[:at]))):
-            run, name = parts[at + 1], "/".join(parts[at + 2 :])
-            return (pack, run, name) if run in pack.runs and not Path(*parts[: at + 2]).is_dir() else None
+    for position in range(len(parts) - 2, 0, -1):
+        if parts[position] == "runs" and (pack := _open(Path(*parts[:position]))):
+            run = parts[position + 1]
+            name = "/".join(parts[position + 2 :])
+            return (pack, run, name) if run in pack.runs and not Path(*parts[: position + 2]).is_dir() else None
     return None
 
 
@@ -206,7 +210,7 @@ def _open(results: Path) -> Packed | None:
     if not (results / RUNS).is_file():
         return None
     stamps = [path.stat() for name in (RUNS, FILES, *TABLES.values()) if (path := results / name).is_file()]
-    return _opened(results, *((one.st_mtime_ns, one.st_size) for one in stamps))
+    return _opened(results, *((stamp.st_mtime_ns, stamp.st_size) for stamp in stamps))
 
 
 @functools.lru_cache(8)
@@ -278,8 +282,8 @@ def _shared(lines: Mapping[str, dict[str, dict[str, Any]]]) -> str:
         return {SHARED: shared[text]} if (text := json.dumps(value)) in shared else value
 
     first = {SHARED: {key: json.loads(text) for text, key in shared.items()}}
-    rest = (
+    run_lines = (
         {"run_id": run} | {name: {key: short(value) for key, value in part.items()} for name, part in line.items()}
         for run, line in lines.items()
     )
-    return "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in (first, *rest))
+    return "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in (first, *run_lines))

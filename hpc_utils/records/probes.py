@@ -27,30 +27,35 @@ def keep(kind: str, name: str, record: Mapping[str, Any]) -> Path:
     Args:
         kind: of measurement, such as allreduce. name: a readable name of its subject, such as rehearsal-cpu-2x1.
     """
-    whole = {"kind": kind, **record}
+    content = {"kind": kind, **record}
     safe = re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.")[:120]
-    path = paths.results() / "probes" / kind / f"{safe}-{short_hash(whole)}.json"
-    atomic.write_json(path, whole)
+    path = paths.results() / "probes" / kind / f"{safe}-{short_hash(content)}.json"
+    atomic.write_json(path, content)
     return path
 
 
-def read(kind: str, results: Path | None = None) -> Iterator[dict[str, Any]]:
+def read_probes(kind: str, results: Path | None = None) -> Iterator[dict[str, Any]]:
     """The records of that kind, newest first, each with its `name` (the file's); damaged files are skipped."""
     folder = Path(results or paths.results()) / "probes" / kind
-    found = [{**record, "name": path.stem} for path in folder.glob("*.json") if (record := read_json(path))]
-    yield from sorted(found, key=_when, reverse=True)
+    records = [{**record, "name": path.stem} for path in folder.glob("*.json") if (record := read_json(path))]
+    yield from sorted(records, key=_when, reverse=True)
 
 
 def read_everywhere(kind: str) -> Iterator[dict[str, Any]]:
-    """Those of `read`, then those of the committed sets."""
+    """Those of `read_probes`, then those of the committed sets."""
     for folder in (paths.results(), *sorted(paths.reference().glob("*/"))):
-        yield from read(kind, folder)
+        yield from read_probes(kind, folder)
 
 
 def newest(kind: str, results: Path | None = None, **match: Any) -> dict[str, Any] | None:
     """The newest record of that kind whose fields equal `match`; None if there is none."""
     return next(
-        (one for one in read(kind, results) if all(one.get(name) == value for name, value in match.items())), None
+        (
+            record
+            for record in read_probes(kind, results)
+            if all(record.get(name) == value for name, value in match.items())
+        ),
+        None,
     )
 
 

@@ -18,7 +18,7 @@ class Column(NamedTuple):
 
 
 TABLES = {
-    table: tuple(Column(name, *about) for name, about in columns.items())
+    table: tuple(Column(name, *attributes) for name, attributes in columns.items())
     for table, columns in tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")).items()
 }
 RUNS, EPOCHS, STEPS, RANKS, MONITOR, FOREIGN = TABLES.values()

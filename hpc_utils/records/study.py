@@ -134,19 +134,21 @@ class StudyIndex(Strict):
     @property
     def ranks(self) -> dict[str, set[int]]:
         """The planned rank counts of "strong" and "weak" scaling, by the batch that is fixed; those that cannot run here included."""
-        beyond, found = {point.ranks for point in self.not_applicable}, {}
+        unrunnable_ranks = {point.ranks for point in self.not_applicable}
+        ranks_by_kind = {}
         for kind, fixed in (("strong", "global_batch"), ("weak", "batch_per_device")):
-            own = {run.ranks for run in self.runs if run.parameters.get(fixed)}
-            found[kind] = own and own | beyond
-        return found
+            kind_ranks = {run.ranks for run in self.runs if run.parameters.get(fixed)}
+            ranks_by_kind[kind] = kind_ranks and kind_ranks | unrunnable_ranks
+        return ranks_by_kind
 
     @property
     def scaling_targets(self) -> Targets:
         """The targets, without those at rank counts that the study's curves do not contain."""
-        own, strong, weak = self.targets, *self.ranks.values()
-        without = {"strong_ranks": None} if own.strong_ranks not in strong else {}
-        without |= {"weak_ranks": None} if max(weak, default=0) < (own.weak_ranks or math.inf) else {}
-        return own.model_copy(update=without)
+        targets = self.targets
+        strong, weak = self.ranks.values()
+        without = {"strong_ranks": None} if targets.strong_ranks not in strong else {}
+        without |= {"weak_ranks": None} if max(weak, default=0) < (targets.weak_ranks or math.inf) else {}
+        return targets.model_copy(update=without)
 
     def write(self) -> None:
         atomic.write_json(study_index(self.name), self.model_dump(mode="json", by_alias=True))
@@ -173,9 +175,13 @@ def read_study(name: str, results: Path | None = None) -> StudyIndex:
     try:
         return StudyIndex.model_validate_json(path.read_bytes())
     except FileNotFoundError:
-        own = paths.study_files().keys()
+        study_names = paths.study_files().keys()
         measured = {file.stem for file in path.parent.glob("*.json")}
-        remedy = f"`hpc study run {name}` makes it" if name in own else toml_config.hint(name, measured or own)
+        remedy = (
+            f"`hpc study run {name}` makes it"
+            if name in study_names
+            else toml_config.hint(name, measured or study_names)
+        )
         if submitted := sorted(index for index in measured if index.startswith(f"{name}-")):
             remedy = f"submitted to a cluster it is {' or '.join(submitted)}"
         raise UnknownStudy(f"no study {name!r} in {path.parent}: {remedy}") from None
@@ -185,5 +191,5 @@ def read_study(name: str, results: Path | None = None) -> StudyIndex:
 
 def studies(results: Path | None = None) -> list[StudyIndex]:
     """All studies of a result set, by name."""
-    found = sorted(study_index("*", results).parent.glob("*.json"))
-    return [read_study(path.stem, results) for path in found]
+    files = sorted(study_index("*", results).parent.glob("*.json"))
+    return [read_study(path.stem, results) for path in files]

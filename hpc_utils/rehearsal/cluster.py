@@ -57,9 +57,10 @@ class Cluster(Plan):
 
     def status(self) -> Status:
         """Its present state."""
-        kept, states = self._ask("status"), daemons.node_states(self)
-        nodes = {name: states.get(name, "unknown") if on else "no power" for name, on in kept["power"].items()}
-        return Status(nodes, kept["daemons"], kept["rate"], kept["held"])
+        answer = self._ask("status")
+        states = daemons.node_states(self)
+        nodes = {name: states.get(name, "unknown") if on else "no power" for name, on in answer["power"].items()}
+        return Status(nodes, answer["daemons"], answer["rate"], answer["held"])
 
     @property
     def by_hand(self) -> str | None:
@@ -106,9 +107,9 @@ class Cluster(Plan):
         if rate is not None and not network.RATE.fullmatch(rate):
             raise ClusterError(f"rate {rate!r}: a number with its unit, as 100mbit or 2.5gbit; kbit, mbit, gbit")
 
-    def _ask(self, what: str, **more: Any) -> dict:
+    def _ask(self, what: str, **fields: Any) -> dict:
         try:
-            answer = _ask(self.folder, what, **more)
+            answer = _ask(self.folder, what, **fields)
         except (FileNotFoundError, ConnectionError):
             raise ClusterError(f"cluster {self.name} is not up any more") from None
         if "error" in answer:
@@ -295,7 +296,7 @@ def _end_it(name: str) -> str:
 
 
 def _ask(
-    folder: Path, what: str, timeout: float = 90.0, over: socket.socket | None = None, **more: str | None
+    folder: Path, what: str, timeout: float = 90.0, over: socket.socket | None = None, **fields: str | None
 ) -> dict:
     """One request to the keeper, `over` a connection that stays open, or one of its own.
 
@@ -307,6 +308,6 @@ def _ask(
         connection.settimeout(timeout)
         connection.connect(str(folder / "control"))
         with connection.makefile("rw") as stream:
-            stream.write(json.dumps({"what": what, **more}) + "\n")
+            stream.write(json.dumps({"what": what, **fields}) + "\n")
             stream.flush()
             return json.loads(stream.readline())

@@ -81,8 +81,8 @@ def _private(path: Path, content: bytes) -> None:
 
 def environment(plan: Plan) -> dict[str, str]:
     """The environment of the daemons and of our calls of Slurm's tools, without the caller's own job or cluster."""
-    kept = {name: os.environ[name] for name in ("HOME", "TZ", "PYTHONPATH") if name in os.environ}
-    return kept | {"PATH": host.path(), "LANG": "C.UTF-8", "SLURM_CONF": str(plan.conf)}
+    inherited = {name: os.environ[name] for name in ("HOME", "TZ", "PYTHONPATH") if name in os.environ}
+    return inherited | {"PATH": host.path(), "LANG": "C.UTF-8", "SLURM_CONF": str(plan.conf)}
 
 
 def spawn(plan: Plan, name: str, command: list[str], env: dict[str, str] | None = None, **streams: int) -> Daemon:
@@ -96,11 +96,11 @@ def spawn(plan: Plan, name: str, command: list[str], env: dict[str, str] | None 
 def wait(lacks: Callable[[], str], *daemons: Daemon) -> None:
     """Poll until `lacks` returns ""; ClusterError with the end of its output if a daemon ends, or it takes too long."""
     deadline = time.monotonic() + PATIENCE
-    while lacking := lacks():
+    while missing := lacks():
         dead = [daemon for daemon in daemons if not processes.alive(daemon.process)]
         if dead or time.monotonic() > deadline:
             culprit = dead[0] if dead else daemons[0]
-            state = "ended" if dead else f"is not ready after {PATIENCE:.0f} s ({lacking})"
+            state = "ended" if dead else f"is not ready after {PATIENCE:.0f} s ({missing})"
             raise ClusterError(f"{culprit.name} {state}; the end of {tail(culprit.output)}")
         time.sleep(0.1)  # most looks start a program
 
@@ -128,9 +128,9 @@ def _start(plan: Plan, command: list[str], ready: list[str], **env: str) -> Daem
 
 def munged(plan: Plan) -> Daemon:
     """Authentication, with a key and a socket of the cluster's own."""
-    own = plan.folder / "munge"
-    options = [f"--key-file={own}/key", f"--socket={plan.munge_socket}", f"--pid-file={own}/pid"]
-    options += [f"--seed-file={own}/seed", "--num-threads=4"]
+    folder = plan.folder / "munge"
+    options = [f"--key-file={folder}/key", f"--socket={plan.munge_socket}", f"--pid-file={folder}/pid"]
+    options += [f"--seed-file={folder}/seed", "--num-threads=4"]
     # --force: the folder above is private, which munged takes for a mistake.
     command = ["munged", "--foreground", "--force", *options]
     return _start(plan, command, ["munge", "--no-input", "--socket", str(plan.munge_socket)])

@@ -94,9 +94,9 @@ def delete(folder: Path) -> None:
 
 def leave_only_logs(folder: Path) -> None:
     """Delete all but the logs: a failed start leaves the reader these."""
-    for one in folder.iterdir():
-        if one.name != "log":
-            shutil.rmtree(one) if one.is_dir() else one.unlink()
+    for entry in folder.iterdir():
+        if entry.name != "log":
+            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
 
 
 @contextlib.contextmanager

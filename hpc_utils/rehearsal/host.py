@@ -46,8 +46,8 @@ def tail(log: Path, lines: int = 12) -> str:
 
 def path() -> str:
     """PATH with the administrators' folders."""
-    given = os.environ.get("PATH", os.defpath).split(os.pathsep)
-    return os.pathsep.join([*given, *(folder for folder in ADMIN_FOLDERS if folder not in given)])
+    folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    return os.pathsep.join([*folders, *(folder for folder in ADMIN_FOLDERS if folder not in folders)])
 
 
 def require(flat: bool) -> None:

@@ -263,7 +263,8 @@ def main(folder: Path) -> None:
     if not sys.stdin.readline():
         folders.remove(folder)  # `up` has ended, and there is nothing else yet
         return
-    keeper, failed = Keeper(Plan.load(folder)), False
+    keeper = Keeper(Plan.load(folder))
+    failed = False
     try:
         threading.Thread(target=_end_with_caller, daemon=True).start()
         keeper.boot()

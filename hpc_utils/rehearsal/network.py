@@ -29,12 +29,12 @@ def address(subnet: int, host: int) -> str:
     return str(SUBNETS[subnet][host])
 
 
-def hardware(own: str) -> str:
+def hardware(ip_address: str) -> str:
     """The MAC address that belongs to an IP address.
 
     Neighbours cache it: a revived node keeps it, and so does the bridge, which by default takes that of some node.
     """
-    return "02:42:" + ":".join(f"{byte:02x}" for byte in ipaddress.ip_address(own).packed)
+    return "02:42:" + ":".join(f"{byte:02x}" for byte in ipaddress.ip_address(ip_address).packed)
 
 
 def claim(folder: Path, pid: int) -> int:
@@ -44,10 +44,10 @@ def claim(folder: Path, pid: int) -> int:
     """
     routes = json.loads(ip("-4", "-j", "route", "show", "table", "all").stdout or "[]")
     destinations = [route["dst"] for route in routes if route.get("dst", "default") != "default"]
-    taken = [ipaddress.ip_network(destination, strict=False) for destination in destinations]
+    networks = [ipaddress.ip_network(destination, strict=False) for destination in destinations]
     first = zlib.crc32(bytes(folder))
     for subnet in ((first + offset) % len(SUBNETS) for offset in range(len(SUBNETS))):
-        if any(SUBNETS[subnet].overlaps(other) for other in taken):
+        if any(SUBNETS[subnet].overlaps(network) for network in networks):
             continue
         link = interface(subnet)
         cable = f"link add {link} type veth peer name uplink netns {pid}".split()
@@ -90,9 +90,9 @@ def build_bridge(subnet: int) -> None:
     )
 
 
-def plug(node: str, own: str, pid: int) -> None:
+def plug(node: str, ip_address: str, pid: int) -> None:
     """Inside the cluster's namespace: a cable from the bridge to `eth0` in the network namespace of `pid`."""
-    far = f"name eth0 address {hardware(own)} netns {pid}"
+    far = f"name eth0 address {hardware(ip_address)} netns {pid}"
     _batch(
         f"link add {node} type veth peer {far}",
         f"link set {node} master bridge",
@@ -100,9 +100,9 @@ def plug(node: str, own: str, pid: int) -> None:
     )
 
 
-def configure(own: str) -> None:
+def configure(ip_address: str) -> None:
     """Inside a node's namespace: its address."""
-    _batch("link set lo up", f"addr add {own}/24 dev eth0", "link set eth0 up")
+    _batch("link set lo up", f"addr add {ip_address}/24 dev eth0", "link set eth0 up")
 
 
 def unplug_uplink() -> None:
@@ -110,14 +110,14 @@ def unplug_uplink() -> None:
     ip("link", "del", "uplink", check=False)
 
 
-def cut(node: str, own: str) -> None:
+def cut(node: str, ip_address: str) -> None:
     """Inside the cluster's namespace: remove the node's cable, so that no connection is closed in order.
 
     The head's neighbour entry is removed too, which the kernel keeps for up to a minute: until then a connection times
     out instead of being refused, and Slurm tries again for 10 s each time.
     """
     ip("link", "del", node, check=False)
-    ip("neigh", "flush", "dev", "bridge", "to", own, check=False)
+    ip("neigh", "flush", "dev", "bridge", "to", ip_address, check=False)
 
 
 def shape(node: str, pid: int, rate: str | None) -> None:

@@ -93,28 +93,33 @@ class Plan:
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        kept: dict[str, Any] = json.loads((folder / "plan.json").read_text())
-        nodes = {name: Node(**node) for name, node in kept["nodes"].items()}
-        return cls(**kept | {"folder": folder, "nodes": nodes})
+        stored: dict[str, Any] = json.loads((folder / "plan.json").read_text())
+        nodes = {name: Node(**node) for name, node in stored["nodes"].items()}
+        return cls(**stored | {"folder": folder, "nodes": nodes})
 
 
 def draw(folder: Path, *, nodes: int, cpus: int, gpus: int, share: float | None, subnet: int | None) -> Plan:
     """The plan of a cluster with its own network `subnet`, or of a flat one on free ports."""
     from hpc_utils.provenance import core_groups
 
-    found = core_groups()
-    each = capability.largest_share(nodes, len(found))
+    cores = core_groups()
+    cores_per_node = capability.largest_share(nodes, len(cores))
     names = [f"node{number}" for number in range(1, nodes + 1)]
     if subnet is None:
-        head_name, head, addresses = socket.gethostname().partition(".")[0], "127.0.0.1", ["127.0.0.1"] * nodes
+        head_name = socket.gethostname().partition(".")[0]
+        head = "127.0.0.1"
+        addresses = ["127.0.0.1"] * nodes
         controller, accounting, *ports = _free_ports(2 + nodes)
     else:
-        head_name, head = "head", network.address(subnet, network.HEAD)
-        controller, accounting, ports = CONTROLLER, ACCOUNTING, [SLURMD] * nodes
+        head_name = "head"
+        head = network.address(subnet, network.HEAD)
+        controller = CONTROLLER
+        accounting = ACCOUNTING
+        ports = [SLURMD] * nodes
         addresses = [network.address(subnet, network.FIRST_NODE + number) for number in range(nodes)]
     return Plan(
         folder=folder,
-        nodes={one[0]: Node(*one) for one in zip(names, addresses, ports, shares(nodes, found), strict=True)},
+        nodes={node[0]: Node(*node) for node in zip(names, addresses, ports, shares(nodes, cores), strict=True)},
         cpus=cpus,
         gpus=gpus,
         share=share,
@@ -123,16 +128,18 @@ def draw(folder: Path, *, nodes: int, cpus: int, gpus: int, share: float | None,
         head=head,
         controller_port=controller,
         accounting_port=accounting,
-        node_cores=min(each, share or each) if nodes > len(found) or share else None,
+        node_cores=min(cores_per_node, share or cores_per_node) if nodes > len(cores) or share else None,
     )
 
 
 def shares(nodes: int, cores: list[list[int]]) -> list[list[int]]:
     """The logical CPUs of each node: equally many whole cores, disjoint; round-robin where nodes outnumber cores."""
-    each = len(cores) // nodes
-    if not each:
+    cores_per_node = len(cores) // nodes
+    if not cores_per_node:
         return [cores[node % len(cores)] for node in range(nodes)]
-    return [sorted(itertools.chain(*cores[node * each : (node + 1) * each])) for node in range(nodes)]
+    return [
+        sorted(itertools.chain(*cores[node * cores_per_node : (node + 1) * cores_per_node])) for node in range(nodes)
+    ]
 
 
 def _free_ports(count: int) -> list[int]:

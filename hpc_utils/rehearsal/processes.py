@@ -41,8 +41,8 @@ def kill_descendants(pid: int) -> None:
     Reparented processes are below `pid` only if it adopts orphans.
     """
     while below := descendants(pid):
-        for one in below:
-            kill(one)
+        for descendant in below:
+            kill(descendant)
         time.sleep(0.005)
     if pid == os.getpid():
         reap(0)

@@ -166,7 +166,7 @@ def test_without_a_fitting_profile_the_command_that_measures_it_is_named() -> No
 def test_one_h200_tells_how_512_images_scale_to_eight() -> None:
     found = {
         (one["step_graph"], one["compile"]): step_seconds(one)
-        for one in probes.read("compute", paths.reference() / "h200")
+        for one in probes.read_probes("compute", paths.reference() / "h200")
     }
     most = {step: ceiling.efficiency(times, 512, 8).value for step, times in found.items()}
     expected = {

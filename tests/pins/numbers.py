@@ -67,7 +67,7 @@ class ResultSet:
 
     @cached_property
     def links(self) -> pd.DataFrame:
-        return links.table(list(probes.read("allreduce", self.folder)))
+        return links.table(list(probes.read_probes("allreduce", self.folder)))
 
 
 # -- runs, curves, shares, costs ----------------------------------------------------------------------------------
@@ -140,7 +140,7 @@ def model(own: ResultSet) -> Pins:
     family = max(fit.families(own.runs).items(), key=lambda one: one[1].link_gbit.nunique())[1]
     hardware = family.hardware_id.iloc[0]
     measured = fit.points(family, gbit=cluster.link_gbits(family.hardware_id).get(hardware, math.inf))
-    alone = Work.of(family, own.found.epochs, list(probes.read("compute", own.folder)))
+    alone = Work.of(family, own.found.epochs, list(probes.read_probes("compute", own.folder)))
     options = {"intra_gbit": links.inside(own.links, hardware), "bucket_mb": family.bucket_mb.iloc[0]}
     reach = links.reach(own.links, hardware, without=held)
     fitted, errors = fit.held_out(measured, alone, held, most_ranks=most_ranks, reach=reach, **options)
@@ -273,7 +273,7 @@ def plan() -> Pins:
     site = cluster.read("leonardo")
     node, seen, estimates, prices = site.node(), set(), {}, {}
     predict = fit.predictor(
-        own.runs, own.found.epochs, probes.read("compute", own.folder), gbit=site.network.link_gbit or math.inf
+        own.runs, own.found.epochs, probes.read_probes("compute", own.folder), gbit=site.network.link_gbit or math.inf
     )
     roughly = budget.from_peak_rate(own.runs, peaks.find("A100 40GB"))
     for name in (study for package in planned["package"] for study in package.get("studies", ())):

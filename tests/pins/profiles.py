@@ -93,7 +93,7 @@ def profile(path: Path) -> Rows:
     }
     found["verdict"] = known(verdict | promised)
     if not explained["ranks"]:
-        counted = ncu.read(path).rename_axis("number").reset_index()
+        counted = ncu.read_kernels(path).rename_axis("number").reset_index()
         return found | rows(counted, "name number", "duration_ns sm_share memory_share dram_share tensor_share")
     timelines = readers.gather([path]).timelines
     devices = Devices([one for one in timelines if one.worked])
@@ -104,7 +104,7 @@ def profile(path: Path) -> Rows:
     shares = devices.shares | {"steps": devices.marked_steps, "median_kernel": devices.median_kernel}
     found["devices"] = known({name: shares[name] for name in SHARES.split()} | few | of_steps)
     if devices.matched:
-        waits = rows(collectives.table(timelines), "rank device", WAITS)
+        waits = rows(collectives.collectives_table(timelines), "rank device", WAITS)
         found |= {f"collectives {key}": row for key, row in waits.items()}
     if one := devices.straggler:
         found["straggler"] = known(

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from hpc_utils.provenance.tools import attempt, number, read, run_tool
+from hpc_utils.provenance.tools import attempt, number, read_text, run_tool
 
 
 def test_a_failing_tool_is_named_and_a_missing_one_is_no_fault(tool: Callable[[str, str], None]) -> None:
@@ -59,9 +59,9 @@ def living(group: int) -> list[str]:
 
 def test_read_and_number(tmp_path: Path) -> None:
     (tmp_path / "speed").write_text("25000\n")
-    assert number(read(tmp_path / "speed")) == 25_000
-    assert read(tmp_path / "absent") is None
-    assert read(tmp_path) is None
+    assert number(read_text(tmp_path / "speed")) == 25_000
+    assert read_text(tmp_path / "absent") is None
+    assert read_text(tmp_path) is None
     assert [number(text) for text in ("-1", "[N/A]", None, "inf", "nan", "16.0")] == [None] * 5 + [16]
 
 

@@ -15,7 +15,7 @@ def test_the_newest_that_matches_is_found_and_an_older_one_stays(results):
     probes.keep("allreduce", "here-2x1", _record("2026-01-02T00:00:00", nodes=2, seconds=2.0))
     probes.keep("allreduce", "here-4x1", _record("2026-01-03T00:00:00", nodes=4, seconds=3.0))
     assert probes.newest("allreduce", nodes=2)["seconds"] == 2.0
-    assert len(list(probes.read("allreduce"))) == 3
+    assert len(list(probes.read_probes("allreduce"))) == 3
     assert probes.newest("allreduce", nodes=8) is None and probes.newest("storage") is None
 
 

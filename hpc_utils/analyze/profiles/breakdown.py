@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import intervals, phases, timeline
+from . import intervals, phases
 from .phases import Phase
 from .thresholds import LONG_GAP
-from .timeline import COMMUNICATION, COMPUTE, MEMORY, UNKNOWN, Events, Timeline
+from .timeline import COMMUNICATION, COMPUTE, MEMORY, UNKNOWN, Events, Timeline, world
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,7 +37,7 @@ NO_COMMUNICATION = "several devices but no communication kernel: the time of com
 PARTLY_UNKNOWN = "work of unknown kind (CUDA graphs traced whole): compute and communication are lower bounds"
 
 
-def breakdown(one: Timeline, *, several: bool = False) -> dict[str, Any]:
+def breakdown(timeline: Timeline, *, several: bool = False) -> dict[str, Any]:
     """Where this device's time went: `COLUMNS`, in ns, exact at the resolution of its clock; None: not known.
 
     span_ns: from the first phase or work, whichever begins earlier, to the last end of the device's work.
@@ -57,39 +57,44 @@ def breakdown(one: Timeline, *, several: bool = False) -> dict[str, Any]:
         several: it trains together with other devices, whatever the world size in its file. Without communication kernels the
             time of communication is then not known.
     """
-    row = dict.fromkeys(COLUMNS) | {"rank": one.rank, "device": one.device, "remarks": one.remarks}
-    if (ops := one.ops) is None:
+    row = dict.fromkeys(COLUMNS) | {"rank": timeline.rank, "device": timeline.device, "remarks": timeline.remarks}
+    if (ops := timeline.ops) is None:
         return row
-    busy, compute, communication = ops.union(), ops.union(COMPUTE), ops.union(COMMUNICATION)
+    busy = ops.union()
+    compute = ops.union(COMPUTE)
+    communication = ops.union(COMMUNICATION)
     first, last = (ops.start[0], busy[1][-1]) if len(busy[0]) else (0, 0)
-    first = min([first, *phases.of_phases(one.ranges, *Phase).start[:1]])  # the host waits for its first batch, too
+    first = min(
+        [first, *phases.of_phases(timeline.ranges, *Phase).start[:1]]
+    )  # the host waits for its first batch, too
     unions = {"busy": busy, "compute": compute, "memory": ops.union(MEMORY), "unknown": ops.union(UNKNOWN)}
     row |= {f"{name}_ns": intervals.length(union) for name, union in unions.items()}
     row |= {"span_ns": int(last - first), "idle_ns": int(last - first) - row["busy_ns"]}
-    if (several or (one.world_size or 1) > 1) and not np.any(ops.kind == COMMUNICATION):
+    if (several or (timeline.world_size or 1) > 1) and not np.any(ops.kind == COMMUNICATION):
         row["remarks"] += (NO_COMMUNICATION,)
     else:
-        whole, exposed = intervals.length(communication), intervals.outside(communication, compute)
+        communication_ns = intervals.length(communication)
+        exposed_ns = intervals.outside(communication, compute)
         row |= {
-            "communication_ns": whole,
-            "exposed_communication_ns": exposed,
-            "overlapped_ns": whole - exposed,
+            "communication_ns": communication_ns,
+            "exposed_communication_ns": exposed_ns,
+            "overlapped_ns": communication_ns - exposed_ns,
         }
     if row["unknown_ns"]:
         row["remarks"] += (PARTLY_UNKNOWN,)
     pageable = ops.pageable[ops.copy > 0]
     if not len(pageable) or np.any(pageable >= 0):
         row["pageable_copies"] = int(np.sum(pageable == 1))
-    return row | _idle(one, np.append(first, busy[1]), np.append(busy[0], last))
+    return row | _idle(timeline, np.append(first, busy[1]), np.append(busy[0], last))
 
 
 def breakdowns(timelines: Sequence[Timeline]) -> list[dict[str, Any]]:
-    """One each."""
-    several = timeline.world(timelines)[0] > 1
-    return [breakdown(one, several=several) for one in timelines]
+    """The `breakdown` of each timeline."""
+    several = world(timelines)[0] > 1
+    return [breakdown(timeline, several=several) for timeline in timelines]
 
 
-def table(timelines: Iterable[Timeline]) -> pd.DataFrame:
+def breakdown_table(timelines: Iterable[Timeline]) -> pd.DataFrame:
     """`breakdowns` as a frame: a row per rank and device, Int64 with NA for what is not known."""
     import pandas as pd
 
@@ -97,24 +102,25 @@ def table(timelines: Iterable[Timeline]) -> pd.DataFrame:
     return frame.astype({name: "Int64" for name in frame if name != "remarks"})
 
 
-def _idle(one: Timeline, start: np.ndarray, end: np.ndarray) -> dict[str, int | None]:
+def _idle(timeline: Timeline, start: np.ndarray, end: np.ndarray) -> dict[str, int | None]:
     """`start`, `end`: the gaps, of which the first and the last may be empty."""
-    data = phases.windows(one.ranges, Phase.DATA)
+    data = phases.windows(timeline.ranges, Phase.DATA)
     loader = int(intervals.overlap(start, end, data).sum()) if len(data[0]) else None
-    explained, between = data, None
-    marked = set(phases.marked(one.ranges))
+    explained = data
+    between_steps = None
+    marked = set(phases.marked(timeline.ranges))
     if Phase.STEP in marked or (Phase.FORWARD in marked and marked & {Phase.BACKWARD, Phase.OPTIMIZER}):
         long = end - start >= LONG_GAP
-        nowhere = intervals.difference((start[long], end[long]), phases.windows(one.ranges, *Phase))
-        between = intervals.length(nowhere)
-        explained = intervals.union(*map(np.concatenate, zip(data, nowhere, strict=True)))
-    left = end - start - intervals.overlap(start, end, explained)
+        outside_phases = intervals.difference((start[long], end[long]), phases.windows(timeline.ranges, *Phase))
+        between_steps = intervals.length(outside_phases)
+        explained = intervals.union(*map(np.concatenate, zip(data, outside_phases, strict=True)))
+    unexplained = end - start - intervals.overlap(start, end, explained)
     return {
         "loader_wait_ns": loader,
-        "between_steps_ns": between,
-        "otherwise_idle_ns": int(left.sum()),
-        "short_gaps_ns": int(left[end - start < LONG_GAP].sum()),
-        "launched_late_ns": _launched_late(one.ops, start, end, explained),
+        "between_steps_ns": between_steps,
+        "otherwise_idle_ns": int(unexplained.sum()),
+        "short_gaps_ns": int(unexplained[end - start < LONG_GAP].sum()),
+        "launched_late_ns": _launched_late(timeline.ops, start, end, explained),
     }
 
 

@@ -100,14 +100,15 @@ def match(timelines: Sequence[Timeline]) -> Collectives:
     Where ranks recorded different numbers of them, the first are matched or, on aligned clocks, those that end closest
     to each other, with a remark.
     """
-    ops = [_collectives(one) for one in timelines]
-    grouped, aligned = all(np.all(one.group >= 0) for one in ops), all(one.aligned for one in timelines)
-    found = [_by_key(one, grouped) for one in ops]
-    steps = [phases.steps(one.ranges) for one in timelines]
+    ops = [_collectives(timeline) for timeline in timelines]
+    grouped = all(np.all(events.group >= 0) for events in ops)
+    aligned = all(timeline.aligned for timeline in timelines)
+    events_by_key = [_by_key(events, grouped) for events in ops]
+    steps = [phases.steps(timeline.ranges) for timeline in timelines]
     keys, remarks = [], []
     parts = [(*np.empty((2, 0, len(ops)), np.int64), np.empty(0, np.int64))]  # start, end, step
-    for key in dict.fromkeys(key for own in found for key in own):
-        ranks = {column: own[key] for column, own in enumerate(found) if key in own}
+    for key in dict.fromkeys(key for rank_events in events_by_key for key in rank_events):
+        ranks = {column: rank_events[key] for column, rank_events in enumerate(events_by_key) if key in rank_events}
         if len(ranks) == 1:
             remarks.append(f"{kernels.short(key[1])}: recorded by one rank only, and not matched")
             continue
@@ -117,28 +118,30 @@ def match(timelines: Sequence[Timeline]) -> Collectives:
             remarks.append(f"{kernels.short(key[1])}: ranks recorded {fewest} to {most}: {how}")
             ranks = _shortened(ranks, aligned)
         start, end = np.full((2, fewest, len(ops)), -1)
-        for column, own in ranks.items():
-            start[:, column], end[:, column] = own.start, own.end
-        marked = [_step(own, steps[column]) for column, own in ranks.items() if len(steps[column][0])]
+        for column, events in ranks.items():
+            start[:, column] = events.start
+            end[:, column] = events.end
+        marked = [_step(events, steps[column]) for column, events in ranks.items() if len(steps[column][0])]
         step = marked[0] if marked else np.full(fewest, -1)
         parts.append((start, end, step))
         keys += [key] * fewest
     start, end, step = map(np.concatenate, zip(*parts, strict=True))
-    seen, size = world(timelines)
-    if size > seen:
-        remarks.append(f"{seen} of {size} ranks were profiled: wire time is an upper bound")
-    labels = tuple(one.label for one in timelines)
+    profiled, size = world(timelines)
+    if size > profiled:
+        remarks.append(f"{profiled} of {size} ranks were profiled: wire time is an upper bound")
+    labels = tuple(timeline.label for timeline in timelines)
     return Collectives(labels, tuple(keys), start, end, step, tuple(remarks))
 
 
-def straggler(found: Collectives) -> Straggler | None:
+def straggler(matched: Collectives) -> Straggler | None:
     """The rank that the others wait for; None if no rank waits.
 
     Where steps are known they count, as the collectives of a step are late together: the waiting of a rank in a step is
     summed, and the rank that waits least is the last. Otherwise each collective counts. Ties count for no rank.
     """
-    whole = found.taking_part.all(axis=1)
-    waiting, step = found.waiting_ns[whole], found.step[whole]
+    complete_rows = matched.taking_part.all(axis=1)
+    waiting = matched.waiting_ns[complete_rows]
+    step = matched.step[complete_rows]
     stepped = step >= 0
     if stepped.any():
         numbers, place = np.unique(step[stepped], return_inverse=True)
@@ -146,49 +149,54 @@ def straggler(found: Collectives) -> Straggler | None:
         np.add.at(summed, place, waiting[stepped])
         waiting = summed
     ranks = waiting.shape[1]
-    alone = (waiting == waiting.min(axis=1, keepdims=True)).sum(axis=1) == 1
-    late = np.where(alone, np.argmin(waiting, axis=1), -1)
+    single_minimum = (waiting == waiting.min(axis=1, keepdims=True)).sum(axis=1) == 1
+    late = np.where(single_minimum, np.argmin(waiting, axis=1), -1)
     caused = [int(waiting[late == rank].sum()) for rank in range(ranks)]
     rank = int(np.argmax(caused))
     turns = waiting[late == rank]
     if not caused[rank]:
         return None
     behind = float(np.median(turns.sum(axis=1) / (ranks - 1)))
-    per, share = "step" if stepped.any() else "collective", caused[rank] / int(waiting.sum())
-    return Straggler(rank, found.labels[rank], len(turns), len(waiting), per, behind, share, ranks)
+    per = "step" if stepped.any() else "collective"
+    share = caused[rank] / int(waiting.sum())
+    return Straggler(rank, matched.labels[rank], len(turns), len(waiting), per, behind, share, ranks)
 
 
-def exposed(timeline: Timeline, found: Collectives, column: int) -> tuple[int, int]:
-    """Time of this rank, which is that column of `found`, in which it computes nothing: (ns on the wire, ns waiting for other
+def exposed(timeline: Timeline, matched: Collectives, column: int) -> tuple[int, int]:
+    """Time of this rank, which is that column of `matched`, in which it computes nothing: (ns on the wire, ns waiting for other
     ranks). A moment that is both counts as the wire's."""
     if timeline.ops is None:
         return 0, 0
-    part = found.taking_part[:, column]
-    start, end = found.start[part, column], found.end[part, column]
-    arrived = end - found.wire_ns[part]
+    part = matched.taking_part[:, column]
+    start = matched.start[part, column]
+    end = matched.end[part, column]
+    arrived = end - matched.wire_ns[part]
     wire = intervals.union(arrived, end)
     waiting = intervals.difference(intervals.union(start, arrived), wire)
     compute = timeline.ops.union(COMPUTE)
     return intervals.outside(wire, compute), intervals.outside(waiting, compute)
 
 
-def table(timelines: Sequence[Timeline]) -> pd.DataFrame:
+def collectives_table(timelines: Sequence[Timeline]) -> pd.DataFrame:
     """A row per rank and device: rank, device, collectives, wire_ns, waiting_ns (sums over its collectives), exposed_wire_ns,
     exposed_waiting_ns (`exposed`), last (in how many collectives it alone waited least)."""
     import pandas as pd
 
-    found = match(timelines)
-    part, waiting = found.taking_part, found.waiting_ns
+    matched = match(timelines)
+    part = matched.taking_part
+    waiting = matched.waiting_ns
     least = part & (waiting == 0)
-    shown = np.array([exposed(one, found, column) for column, one in enumerate(timelines)]).reshape(-1, 2)
+    exposed_ns = np.array([exposed(timeline, matched, column) for column, timeline in enumerate(timelines)]).reshape(
+        -1, 2
+    )
     columns = {
-        "rank": [one.rank for one in timelines],
-        "device": [one.device for one in timelines],
+        "rank": [timeline.rank for timeline in timelines],
+        "device": [timeline.device for timeline in timelines],
         "collectives": part.sum(axis=0),
-        "wire_ns": found.wire_ns @ part,
+        "wire_ns": matched.wire_ns @ part,
         "waiting_ns": waiting.sum(axis=0),
-        "exposed_wire_ns": shown[:, 0],
-        "exposed_waiting_ns": shown[:, 1],
+        "exposed_wire_ns": exposed_ns[:, 0],
+        "exposed_waiting_ns": exposed_ns[:, 1],
         "last": least[least.sum(axis=1) == 1].sum(axis=0),
     }
     return pd.DataFrame(columns).astype("Int64")
@@ -214,12 +222,13 @@ def _by_key(ops: Events, grouped: bool) -> dict[Key, Events]:
 def _shortened(ranks: dict[int, Events], aligned: bool) -> dict[int, Events]:
     """Of each rank as many in a row as the rank with fewest has: those that end closest to that rank's, or the first."""
     fewest = min(ranks.values(), key=len)
-    chosen, size = {}, len(fewest)
-    for column, own in ranks.items():
-        shifts = range(min(len(own) - size, SHIFTS) + 1 if aligned else 1)
-        apart = [np.median(np.abs(own.end[shift : shift + size] - fewest.end)) for shift in shifts]
+    chosen = {}
+    size = len(fewest)
+    for column, events in ranks.items():
+        shifts = range(min(len(events) - size, SHIFTS) + 1 if aligned else 1)
+        apart = [np.median(np.abs(events.end[shift : shift + size] - fewest.end)) for shift in shifts]
         shift = int(np.argmin(apart))
-        chosen[column] = own.where(np.arange(shift, shift + size))
+        chosen[column] = events.where(np.arange(shift, shift + size))
     return chosen
 
 
@@ -231,11 +240,12 @@ def _step(ops: Events, steps: intervals.Set) -> np.ndarray:
     return np.where((step >= 0) & (moment < end[step]), step, -1)
 
 
-def _chance(last: int, of: int, ranks: int) -> float:
-    """Upper bound of the probability that some one of `ranks` equal ranks is last in `last` or more of `of` turns
+def _chance(last: int, turns: int, ranks: int) -> float:
+    """Upper bound of the probability that some one of `ranks` equal ranks is last in `last` or more of `turns`
     (Chernoff 1952, and a union bound over the ranks)."""
-    share, fair = last / of, 1 / ranks
+    share = last / turns
+    fair = 1 / ranks
     if share <= fair:
         return 1.0
-    rest = (1 - share) * math.log((1 - share) / (1 - fair)) if share < 1 else 0.0
-    return min(1.0, ranks * math.exp(-of * (share * math.log(share / fair) + rest)))
+    complement = (1 - share) * math.log((1 - share) / (1 - fair)) if share < 1 else 0.0
+    return min(1.0, ranks * math.exp(-turns * (share * math.log(share / fair) + complement)))

@@ -51,26 +51,27 @@ class Devices:
     """
 
     def __init__(self, timelines: Sequence[Timeline]) -> None:
-        self.timelines, self.parts = timelines, breakdowns(timelines)
+        self.timelines = timelines
+        self.parts = breakdowns(timelines)
         self.span = sum(part["span_ns"] for part in self.parts)
         matched = collectives.match(timelines) if world(timelines)[0] > 1 else ()
         self.matched = matched or None
         self.straggler = collectives.straggler(matched) if matched else None
-        copies = [_alone(one.ops, one.ops.copy == TO_DEVICE) for one in timelines]
-        moves = [_alone(one.ops, True) - ns for one, ns in zip(timelines, copies, strict=True)]
+        copies = [_alone(timeline.ops, timeline.ops.copy == TO_DEVICE) for timeline in timelines]
+        moves = [_alone(timeline.ops, True) - ns for timeline, ns in zip(timelines, copies, strict=True)]
         columns = {name: [part[column] for part in self.parts] for name, column in _SHARES.items()}
         columns |= {"copies": copies, "moves": moves}
         self.shares = dict.fromkeys(("wire", "waiting"))
         self.shares |= {name: self._share(column) for name, column in columns.items()}
         if matched:
-            waited = [collectives.exposed(one, matched, column)[1] for column, one in enumerate(timelines)]
+            waited = [collectives.exposed(timeline, matched, column)[1] for column, timeline in enumerate(timelines)]
             self.shares["waiting"] = self._share(waited)
             self.shares["wire"] = self.shares["exposed"] - self.shares["waiting"]
-        launches = [one.ops.launched[one.ops.launched >= 0] for one in timelines]
+        launches = [timeline.ops.launched[timeline.ops.launched >= 0] for timeline in timelines]
         graphs = self.shares["unknown"] > 0  # traced whole
-        self.replayed = graphs or any(len(each) > MANY * len(np.unique(each)) for each in launches)
-        self.steps = [np.subtract(*phases.steps(one.ranges)[::-1]) for one in timelines]
-        compute = [one.ops.of_kind(COMPUTE) for one in timelines]
+        self.replayed = graphs or any(len(launched) > MANY * len(np.unique(launched)) for launched in launches)
+        self.steps = [np.subtract(*phases.steps(timeline.ranges)[::-1]) for timeline in timelines]
+        compute = [timeline.ops.of_kind(COMPUTE) for timeline in timelines]
         self.kernels = min(map(len, compute))
         medians = [np.median(ops.end - ops.start) for ops in compute if len(ops)]
         self.median_kernel = float(np.median(medians)) if medians else 0.0
@@ -78,8 +79,10 @@ class Devices:
 
     def _share(self, column: Sequence[int | None]) -> float | None:
         """Of the time of those devices where it is known."""
-        known = [(ns, part["span_ns"]) for ns, part in zip(column, self.parts, strict=True) if ns is not None]
-        return sum(ns for ns, _ in known) / max(sum(span for _, span in known), 1) if known else None
+        known_times = [(ns, part["span_ns"]) for ns, part in zip(column, self.parts, strict=True) if ns is not None]
+        return (
+            sum(ns for ns, _ in known_times) / max(sum(span for _, span in known_times), 1) if known_times else None
+        )
 
     @property
     def pageable_copies(self) -> int:
@@ -101,7 +104,8 @@ class Devices:
 
     def evidence(self) -> list[Evidence]:
         """What decides, in the order of the thresholds, then further measurements."""
-        shares, straggler = self.shares, self.straggler
+        shares = self.shares
+        straggler = self.straggler
         rows = [
             percent("utilisation", shares["busy"], ">", UTILISATION),
             percent("exposed communication", shares["exposed"], "<", EXPOSED),
@@ -113,8 +117,9 @@ class Devices:
             Evidence("pageable copies", self.pageable_copies, "copies"),
         ]
         if straggler is not None:
-            label, of = straggler.label, f"{straggler.of} {straggler.per}s"
-            rows.append(Evidence(f"{label} is the last one, of {of}", straggler.last, "times"))
+            label = straggler.label
+            turns = f"{straggler.of} {straggler.per}s"
+            rows.append(Evidence(f"{label} is the last one, of {turns}", straggler.last, "times"))
             rows.append(percent(f"waiting that is for {label}", straggler.caused))
         if len(steps := np.concatenate(self.steps)):
             for words, share in (("median", 0.5), ("95th percentile", 0.95)):
@@ -130,7 +135,7 @@ class Counters:
         efficiency: of each kernel the peak that it is nearest to: arithmetic, caches or memory.
 
     Args:
-        measured: columns as of `ncu.read`.
+        measured: columns as of `ncu.read_kernels`.
     """
 
     def __init__(self, measured: Mapping[str, Any]) -> None:
@@ -138,8 +143,8 @@ class Counters:
         sm, dram, tensor, memory, weights = (np.asarray(measured[name], float) for name in names)
 
         def mean(values: np.ndarray) -> float:
-            known = np.isfinite(values * weights) & (weights > 0)
-            return float(np.average(values[known], weights=weights[known])) if known.any() else math.nan
+            finite = np.isfinite(values * weights) & (weights > 0)
+            return float(np.average(values[finite], weights=weights[finite])) if finite.any() else math.nan
 
         self.sm, self.dram, self.tensor = mean(sm), mean(dram), mean(tensor)
         self.efficiency = mean(np.fmax(np.fmax(sm, memory), dram))

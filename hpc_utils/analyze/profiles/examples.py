@@ -36,9 +36,17 @@ EXAMPLES = tuple(Example(files=tuple(row.pop("files")), **row) for row in _TABLE
 
 def profiles(folder: Path) -> dict[str, Profile]:
     """Those in `folder`, by name."""
-    return {one.name: Profile(one.name, one.what, {"": [folder / file for file in one.files]}) for one in EXAMPLES}
+    return {
+        example.name: Profile(example.name, example.what, {"": [folder / file for file in example.files]})
+        for example in EXAMPLES
+    }
 
 
-def evidence(folder: Path, found: Mapping[str, Profile]) -> dict[str, Path]:
+def evidence(folder: Path, read_profiles: Mapping[str, Profile]) -> dict[str, Path]:
     """The files of the profiles that were read, by the names that exports give them."""
-    return {f"profile:{file}": folder / file for one in EXAMPLES if found[one.name].reports for file in one.files}
+    return {
+        f"profile:{file}": folder / file
+        for example in EXAMPLES
+        if read_profiles[example.name].reports
+        for file in example.files
+    }

@@ -13,8 +13,8 @@ Set = tuple[np.ndarray, np.ndarray]
 
 def union(starts: np.ndarray, ends: np.ndarray) -> Set:
     """The moments that are in at least one of the intervals; empty and reversed intervals hold none."""
-    some = ends > starts
-    starts, ends = starts[some], ends[some]
+    nonempty = ends > starts
+    starts, ends = starts[nonempty], ends[nonempty]
     if not len(starts):
         return starts, ends
     if np.any(starts[1:] < starts[:-1]):
@@ -26,40 +26,40 @@ def union(starts: np.ndarray, ends: np.ndarray) -> Set:
     return starts[first], reached[last]
 
 
-def length(one: Set) -> int:
+def length(intervals: Set) -> int:
     """ns in a union."""
-    return int((one[1] - one[0]).sum())
+    return int((intervals[1] - intervals[0]).sum())
 
 
-def overlap(starts: np.ndarray, ends: np.ndarray, one: Set) -> np.ndarray:
-    """ns of each interval that are in the union `one`."""
-    return _covered(ends, one) - _covered(starts, one)
+def overlap(starts: np.ndarray, ends: np.ndarray, intervals: Set) -> np.ndarray:
+    """ns of each interval that are in the union `intervals`."""
+    return _covered(ends, intervals) - _covered(starts, intervals)
 
 
-def outside(one: Set, other: Set) -> int:
-    """ns of the union `one` that are not in the union `other`."""
-    return length(one) - int(overlap(*one, other).sum())
+def outside(intervals: Set, excluded: Set) -> int:
+    """ns of the union `intervals` that are not in the union `excluded`."""
+    return length(intervals) - int(overlap(*intervals, excluded).sum())
 
 
-def holds(moments: np.ndarray, one: Set) -> np.ndarray:
-    """Whether each moment is in the union `one`."""
-    return overlap(moments, moments + 1, one) > 0
+def holds(moments: np.ndarray, intervals: Set) -> np.ndarray:
+    """Whether each moment is in the union `intervals`."""
+    return overlap(moments, moments + 1, intervals) > 0
 
 
-def difference(one: Set, other: Set) -> Set:
-    """The moments of `one` that are not in `other`."""
-    bounds = np.unique(np.concatenate([*one, *other]))
+def difference(intervals: Set, excluded: Set) -> Set:
+    """The moments of `intervals` that are not in `excluded`."""
+    bounds = np.unique(np.concatenate([*intervals, *excluded]))
     starts, ends = bounds[:-1], bounds[1:]
-    chosen = holds(starts, one) & ~holds(starts, other)
+    chosen = holds(starts, intervals) & ~holds(starts, excluded)
     return union(starts[chosen], ends[chosen])
 
 
-def _covered(moments: np.ndarray, one: Set) -> np.ndarray:
-    """ns of the union `one` before each moment."""
-    starts, ends = one
+def _covered(moments: np.ndarray, intervals: Set) -> np.ndarray:
+    """ns of the union `intervals` before each moment."""
+    starts, ends = intervals
     if not len(starts):
         return np.zeros(len(moments), np.int64)
     before = np.append(0, np.cumsum(ends - starts))
     begun = np.searchsorted(starts, moments, side="right")
-    rest = np.maximum(ends[begun - 1] - moments, 0)  # of the last interval that has begun
-    return before[begun] - np.where(begun > 0, rest, 0)
+    remainder = np.maximum(ends[begun - 1] - moments, 0)  # of the last interval that has begun
+    return before[begun] - np.where(begun > 0, remainder, 0)

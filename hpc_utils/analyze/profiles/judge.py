@@ -41,18 +41,18 @@ COMMUNICATION = "communication"  # that the backward pass does not hide, beside 
 
 def judge(reports: Reports) -> Verdict:
     """What limits the run of these profiles, by everything in them, and what to try that it does not do already."""
-    found = _judge(reports)
+    verdict = _judge(reports)
     done = [words for option, words in FOLLOWED.items() if str(reports.config.get(option)) not in PLAIN]
-    advice = [one for one in found.advice if not any(words in one.action for words in done)]
+    advice = [proposal for proposal in verdict.advice if not any(words in proposal.action for words in done)]
     if reports.config.get("precision") == "fp32":
-        advice = [one._replace(action=one.action.replace(IF_FP32, "")) for one in advice]
-    return replace(found, advice=tuple(advice[:MOST]))
+        advice = [proposal._replace(action=proposal.action.replace(IF_FP32, "")) for proposal in advice]
+    return replace(verdict, advice=tuple(advice[:MOST]))
 
 
 def _judge(reports: Reports) -> Verdict:
     measured = None if reports.kernels is None else Counters(reports.kernels)
     timelines = reports.timelines
-    remarks = list(dict.fromkeys(remark for one in timelines for remark in one.remarks))
+    remarks = list(dict.fromkeys(remark for timeline in timelines for remark in timeline.remarks))
     if worked := reports.worked:
         return _by_devices(worked, reports, measured, remarks)
     if reports.phases and any(reports.phases.values()):
@@ -65,23 +65,24 @@ def _judge(reports: Reports) -> Verdict:
 def _by_devices(
     worked: Sequence[Timeline], reports: Reports, measured: Counters | None, remarks: list[str]
 ) -> Verdict:
-    found, recorded = Devices(worked), reports.phases
-    shares = found.shares
-    remarks += dict.fromkeys(remark for part in found.parts for remark in part["remarks"] if remark not in remarks)
-    remarks += found.matched.remarks if found.matched is not None else ()
-    if blind := [one.label for one in reports.timelines if not one.worked]:
+    devices = Devices(worked)
+    recorded = reports.phases
+    shares = devices.shares
+    remarks += dict.fromkeys(remark for part in devices.parts for remark in part["remarks"] if remark not in remarks)
+    remarks += devices.matched.remarks if devices.matched is not None else ()
+    if blind := [timeline.label for timeline in reports.timelines if not timeline.worked]:
         remarks.append(f"no work was recorded for {', '.join(blind)}: the verdict excludes them")
     if shares["loader"] is None and recorded:
         shares["loader"] = recorded["data"] / sum(recorded.values())
         remarks.append("no data ranges in the profile: loader idle is the data phase of the run's own records")
-    evidence = [*found.evidence(), *(measured.evidence() if measured else ())]
-    losses = sorted(filter(None, (rule(found) for rule in LOSSES)), key=lambda loss: -loss.share)
+    evidence = [*devices.evidence(), *(measured.evidence() if measured else ())]
+    losses = sorted(filter(None, (rule(devices) for rule in LOSSES)), key=lambda loss: -loss.share)
     if not losses and shares["busy"] < UTILISATION:
         idle = 1 - shares["busy"]
-        advice = [UNEXPLAINED[bool(found.marked_steps)], *saving(idle, "then remove the cause")]
+        advice = [UNEXPLAINED[bool(devices.marked_steps)], *saving(idle, "then remove the cause")]
         return undecided(f"the device is idle {idle:.0%} of the time for no known reason", advice, remarks, evidence)
-    chosen = losses[0] if losses else working(found, measured)
-    doubts = [*_doubts(found, reports.timelines), *_disturbed(reports)]
+    chosen = losses[0] if losses else working(devices, measured)
+    doubts = [*_doubts(devices, reports.timelines), *_disturbed(reports)]
     if reports.slowdown > SLOWED:
         why = (
             f"a profiled step takes {reports.slowdown:.2g} times as long as the others: the profiler delays the host"
@@ -92,21 +93,22 @@ def _by_devices(
     return chosen.verdict(doubts, evidence, remarks)
 
 
-def _doubts(found: Devices, timelines: Sequence[Timeline]) -> list[Doubt]:
+def _doubts(devices: Devices, timelines: Sequence[Timeline]) -> list[Doubt]:
     """Those that hold whatever the bound is."""
-    seen, size = world(timelines)
-    steps, unknown = found.marked_steps, found.shares["unknown"]
+    profiled, size = world(timelines)
+    steps = devices.marked_steps
+    unknown = devices.shares["unknown"]
     doubts = [
         Doubt(1.0 if steps >= STEPS else 0.9 if steps > 1 else 0.8, f"{counted(steps, 'step')} marked"),
-        Doubt(0.85 if size > seen else 1.0, f"{seen} of {counted(size, 'rank')}"),
+        Doubt(0.85 if size > profiled else 1.0, f"{profiled} of {counted(size, 'rank')}"),
     ]
-    if len(timelines) > seen:
+    if len(timelines) > profiled:
         doubts.append(Doubt(0.5, "several profiles of one rank are judged together: are they of one run?"))
-    if found.shares["exposed"] is None:
+    if devices.shares["exposed"] is None:
         doubts.append(Doubt(0.7, "communication was not recorded"))
-    if found.shares["loader"] is None:
+    if devices.shares["loader"] is None:
         doubts.append(Doubt(0.9, "waits for data are not marked"))
-    if unknown > 0.1 * found.shares["busy"]:
+    if unknown > 0.1 * devices.shares["busy"]:
         doubts.append(Doubt(0.7, f"{unknown:.0%} of the time goes to work of unknown kind"))
     return doubts
 
@@ -131,7 +133,8 @@ def _by_phases(
     ]
     total = sum(seconds.values())
     shares = {name: value / total for name, value in seconds.items()}
-    data, wire = shares[Phase.DATA], shares.get(COMMUNICATION)
+    data = shares[Phase.DATA]
+    wire = shares.get(COMMUNICATION)
     limits = {Phase.DATA: LOADER, COMMUNICATION: EXPOSED}
     evidence = [percent(f"{name} phase, of the step", share, "<", limits.get(name)) for name, share in shares.items()]
     evidence += measured.evidence() if measured else ()
@@ -144,8 +147,8 @@ def _by_phases(
     if not any(losses):
         work = sum(shares[name] for name in PARTS[1:])
         reason = f"forward, backward and optimizer take {work:.0%} of the step"
-        inside = f"profile what the phases are made of: -p profile={'cpu' if timelines else 'torch'}"
-        advice = [Advice(inside, "shows where the time goes inside")]
+        action = f"profile what the phases are made of: -p profile={'cpu' if timelines else 'torch'}"
+        advice = [Advice(action, "shows where the time goes inside")]
         advice.append(Advice("more devices: computing takes the time", "at most in proportion"))
         losses = [Loss(Bound.COMPUTE, work, within([(data, LOADER), (wire, EXPOSED)]), "", reason, advice)]
     return max(filter(None, losses), key=lambda loss: loss.share).verdict(doubts, evidence, remarks)
@@ -154,20 +157,30 @@ def _by_phases(
 def _by_counters(measured: Counters, remarks: Sequence[str]) -> Verdict:
     """What limits the kernels that were measured, which is not what limits the run."""
     evidence = measured.evidence()
-    whole = Advice("profile whole steps too: -p profile=torch, or nsys", "shows what the run waits for")
+    whole_steps = Advice("profile whole steps too: -p profile=torch, or nsys", "shows what the run waits for")
     if measured.moving is None:
         sections = Advice("collect ncu's sections SpeedOfLight and MemoryWorkloadAnalysis", "shows what they reach")
         return undecided(
-            "the report has no utilisation of the SMs or of the memory", [sections, whole], remarks, evidence
+            "the report has no utilisation of the SMs or of the memory", [sections, whole_steps], remarks, evidence
         )
     if not measured.efficiency > EFFICIENCY:
         larger = Advice(
             "a larger batch, or fewer and fused kernels: more work a launch", "as far as they are too small"
         )
-        return undecided(SLOW_KERNELS, [larger, whole], remarks, evidence)
-    bound, best, what, advice = Bound.COMPUTE, measured.sm, "what the SMs can do", computing()
+        return undecided(SLOW_KERNELS, [larger, whole_steps], remarks, evidence)
     if measured.moving:
-        bound, best, what, advice = Bound.MEMORY, measured.dram, "the memory's bandwidth", moving_bytes(1.0)
-    reason = f"the measured kernels reach {best:.0%} of {what}; the rest of the run was not measured"
-    advice = [*(Advice(one.action, "of the measured kernels' time only") for one in advice[:2]), whole]
+        bound = Bound.MEMORY
+        best = measured.dram
+        peak = "the memory's bandwidth"
+        advice = moving_bytes(1.0)
+    else:
+        bound = Bound.COMPUTE
+        best = measured.sm
+        peak = "what the SMs can do"
+        advice = computing()
+    reason = f"the measured kernels reach {best:.0%} of {peak}; the rest of the run was not measured"
+    advice = [
+        *(Advice(proposal.action, "of the measured kernels' time only") for proposal in advice[:2]),
+        whole_steps,
+    ]
     return Loss(bound, best, beyond(best, EFFICIENCY), "", reason, advice).verdict([Doubt(0.5)], evidence, remarks)

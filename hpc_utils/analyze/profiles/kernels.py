@@ -122,12 +122,12 @@ def ops_kinds(names: Sequence[str]) -> np.ndarray:
 
 def class_ns(timelines: Iterable[Timeline]) -> dict[KernelClass, int]:
     """Time (ns) of compute kernels by class."""
-    found: Counter[KernelClass] = Counter()
-    for ops in (one.ops.of_kind(COMPUTE) for one in timelines if one.worked):
+    time_by_class: Counter[KernelClass] = Counter()
+    for ops in (timeline.ops.of_kind(COMPUTE) for timeline in timelines if timeline.worked):
         total = np.bincount(ops.name, ops.end - ops.start, len(ops.names))
         for name, ns in zip(ops.names, total.tolist(), strict=True):
-            found[classify(name)] += int(ns)
-    return found
+            time_by_class[classify(name)] += int(ns)
+    return time_by_class
 
 
 def table(timelines: Iterable[Timeline], by: str = "short") -> pd.DataFrame:
@@ -138,14 +138,14 @@ def table(timelines: Iterable[Timeline], by: str = "short") -> pd.DataFrame:
     import pandas as pd
 
     parts = [pd.DataFrame(columns=["name", "kind", "ns"])]
-    for ops in (one.ops.of_kind(COMPUTE, COMMUNICATION) for one in timelines if one.worked):
+    for ops in (timeline.ops.of_kind(COMPUTE, COMMUNICATION) for timeline in timelines if timeline.worked):
         kinds = list(map(classify, ops.names))
         labels = pd.DataFrame({"name": map(short, ops.names) if by == "short" else kinds, "kind": kinds})
         parts.append(labels.iloc[ops.name].assign(ns=ops.end - ops.start))
     ns = pd.concat(parts[len(parts) > 1 :]).groupby(["name", "kind"]).ns
-    found = ns.agg(count="size", total_ns="sum", mean_ns="mean", median_ns="median").reset_index()
-    found["share"] = found.total_ns / found.total_ns.sum()
-    return found.sort_values(["total_ns", "name"], ascending=[False, True], ignore_index=True)
+    frame = ns.agg(count="size", total_ns="sum", mean_ns="mean", median_ns="median").reset_index()
+    frame["share"] = frame.total_ns / frame.total_ns.sum()
+    return frame.sort_values(["total_ns", "name"], ascending=[False, True], ignore_index=True)
 
 
 def kinds(profiles: Mapping[str, Sequence[Timeline]]) -> pd.DataFrame:
@@ -155,7 +155,7 @@ def kinds(profiles: Mapping[str, Sequence[Timeline]]) -> pd.DataFrame:
 
     rows = []
     for name, timelines in profiles.items():
-        if len(found := table(timelines, "kind")):
-            shares = found.set_index("name").share.groupby(lambda kind: kind if kind in KINDS else OTHER).sum()
+        if len(class_times := table(timelines, "kind")):
+            shares = class_times.set_index("name").share.groupby(lambda kind: kind if kind in KINDS else OTHER).sum()
             rows.append({"configuration": name} | shares.reindex(KINDS, fill_value=0.0).to_dict())
     return pd.DataFrame(rows, columns=["configuration", *KINDS])

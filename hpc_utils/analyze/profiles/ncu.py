@@ -48,7 +48,7 @@ _FLOPS = {
 }
 
 
-def read(path: str | Path) -> pd.DataFrame:
+def read_kernels(path: str | Path) -> pd.DataFrame:
     """A row per kernel launch, in the order of the report.
 
     Columns (`COLUMNS`): name (demangled), kind (`kernels.classify`), device (the GPU's name, "": not known);
@@ -86,7 +86,7 @@ def read_all(paths: Iterable[str | Path]) -> tuple[pd.DataFrame, list[str]]:
     frames, missing = [pd.DataFrame(columns=list(COLUMNS), dtype=float)], []
     for path in paths:
         try:
-            frames.append(read(path))
+            frames.append(read_kernels(path))
         except ProfileError as error:
             missing.append(str(error))
     return pd.concat(frames[len(frames) > 1 :], ignore_index=True), missing
@@ -118,7 +118,9 @@ def _varint(data: bytes, place: int) -> tuple[int, int]:
     """(protobuf's integer at a place, the place behind it)."""
     value = shift = 0
     while True:
-        value, shift, place = value | (data[place] & 127) << shift, shift + 7, place + 1
+        value |= (data[place] & 127) << shift
+        shift += 7
+        place += 1
         if data[place - 1] < 128:
             return value, place
 
@@ -133,14 +135,14 @@ def _row(action: Any) -> dict[str, Any]:
             operations * _number(action, name.format(instruction)) for instruction, operations in counted.items()
         )
     tensor = Counter()
-    for found in filter(None, (re.fullmatch(_TENSOR_OPERATIONS, name) for name in action.metric_names())):
-        tensor[found[1]] += _number(action, found[0])
+    for match in filter(None, (re.fullmatch(_TENSOR_OPERATIONS, name) for name in action.metric_names())):
+        tensor[match[1]] += _number(action, match[0])
     row["flops_tensor"] = math.fsum(tensor.values())
     if not tensor and row["tensor_share"] != 0:
         row["flops_tensor"] = math.nan
-    known = {column: row[column] for column in _FLOPS if not math.isnan(row[column])}
-    row["flops"] = sum(known.values()) + row["flops_tensor"] if known else math.nan
-    most = max((*known.items(), *tensor.items()), key=lambda one: one[1], default=("", 0))
+    by_precision = {column: row[column] for column in _FLOPS if not math.isnan(row[column])}
+    row["flops"] = sum(by_precision.values()) + row["flops_tensor"] if by_precision else math.nan
+    most = max((*by_precision.items(), *tensor.items()), key=lambda item: item[1], default=("", 0))
     row["precision"] = most[0].removeprefix("flops_")
     device = action.metric_by_name("device__attribute_display_name")
     return row | {
@@ -154,8 +156,8 @@ def _row(action: Any) -> dict[str, Any]:
 
 def _number(action: Any, *names: str) -> float:
     """The first of these metrics that is there; NaN if none is."""
-    found = (metric for metric in map(action.metric_by_name, names) if metric is not None)
-    return next((metric.as_double() for metric in found), math.nan)
+    metrics = (metric for metric in map(action.metric_by_name, names) if metric is not None)
+    return next((metric.as_double() for metric in metrics), math.nan)
 
 
 if __name__ == "__main__":
@@ -163,4 +165,5 @@ if __name__ == "__main__":
 
     report = ncu_report.load_report(sys.argv[1])
     ranges = map(report.range_by_idx, range(report.num_ranges()))
-    json.dump([_row(one.action_by_idx(place)) for one in ranges for place in range(one.num_actions())], sys.stdout)
+    rows = [_row(launches.action_by_idx(index)) for launches in ranges for index in range(launches.num_actions())]
+    json.dump(rows, sys.stdout)

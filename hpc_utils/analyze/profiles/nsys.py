@@ -67,7 +67,7 @@ NO_RANGES = (
 NO_LAUNCHES = "launch times are not known: the export has no calls of the CUDA runtime"
 
 
-def read(path: Path | str) -> list[Timeline]:
+def read_report(path: Path | str) -> list[Timeline]:
     """The timelines of an export (`.sqlite`) or a report (`.nsys-rep`), by process and device.
 
     Without GPU events there is one timeline per process with NVTX ranges, without `ops`. Missing data is named in the remarks.
@@ -96,9 +96,10 @@ def read(path: Path | str) -> list[Timeline]:
 
 def _exported(report: Path, folder: Path) -> Path:
     """The export next to a report if it is newer, else an export to `folder` by this machine's nsys."""
-    beside, file = report.with_suffix(".sqlite"), folder / "export.sqlite"
-    if beside.is_file() and beside.stat().st_mtime >= report.stat().st_mtime:
-        return beside
+    sibling = report.with_suffix(".sqlite")
+    file = folder / "export.sqlite"
+    if sibling.is_file() and sibling.stat().st_mtime >= report.stat().st_mtime:
+        return sibling
     if not (nsys := shutil.which("nsys")):
         raise ProfileError(
             f"{report} is a report, and nsys is not installed here: export it where it was made (nsys export --type sqlite "
@@ -119,14 +120,14 @@ def _exported(report: Path, folder: Path) -> Path:
     return file
 
 
-def _rows(database: sqlite3.Connection, table: str, columns: str, rest: str = "") -> Iterable[tuple]:
+def _rows(database: sqlite3.Connection, table: str, columns: str, clauses: str = "") -> Iterable[tuple]:
     """Rows of a table; none if the export has no such table."""
-    there = database.execute("SELECT 1 FROM sqlite_master WHERE name = ?", [table]).fetchone()
-    return database.execute(f"SELECT {columns} FROM {table} {rest}") if there else ()
+    exists = database.execute("SELECT 1 FROM sqlite_master WHERE name = ?", [table]).fetchone()
+    return database.execute(f"SELECT {columns} FROM {table} {clauses}") if exists else ()
 
 
 def _timelines(source: str, database: sqlite3.Connection) -> list[Timeline]:
-    about = dict(
+    metadata = dict(
         chain(*(_rows(database, table, "name, value") for table in ("META_DATA_EXPORT", "EXPORT_META_DATA")))
     )  # one table, called the other way round in 2022
     texts = dict(database.execute("SELECT id, value FROM StringIds"))
@@ -136,7 +137,7 @@ def _timelines(source: str, database: sqlite3.Connection) -> list[Timeline]:
             database, "DIAGNOSTIC_EVENT", "DISTINCT text", f"WHERE severity = 3 OR severity = 2 AND ({_LOST}) LIMIT 3"
         )
     ]
-    schema = re.match(r"(\d+)\.(\d+)", about.get("EXPORT_SCHEMA_VERSION", ""))
+    schema = re.match(r"(\d+)\.(\d+)", metadata.get("EXPORT_SCHEMA_VERSION", ""))
     if schema and tuple(map(int, schema.groups())) > NEWEST:
         remarks.append(
             f"schema {schema[0]} is newer than {NEWEST}, the newest tested: new kinds of events are not read"
@@ -157,10 +158,12 @@ def _timelines(source: str, database: sqlite3.Connection) -> list[Timeline]:
         remarks.append(BY_DEVICE)
     timelines = []
     for process, device in places:
-        own, missing, ops = ranges.get(process, Events.ranges([], [], [])), [], None
+        process_ranges = ranges.get(process, Events.ranges([], [], []))
+        missing = []
+        ops = None
         if device is not None:
             ops, missing = _work(database, process, device, texts, epoch)
-        missing += [] if len(own) else [NO_RANGES]
+        missing += [] if len(process_ranges) else [NO_RANGES]
         timelines.append(
             Timeline(
                 source,
@@ -169,7 +172,7 @@ def _timelines(source: str, database: sqlite3.Connection) -> list[Timeline]:
                 device,
                 "" if device is None else model,
                 ops,
-                own,
+                process_ranges,
                 bool(began),
                 (*remarks, *missing),
             )
@@ -179,11 +182,11 @@ def _timelines(source: str, database: sqlite3.Connection) -> list[Timeline]:
 
 def _ranges(database: sqlite3.Connection, epoch: int) -> dict[int, Events]:
     """{process: its NVTX ranges}. Ranges that were open when the session ended are omitted."""
-    found: dict[int, list[tuple[int, int, str, int]]] = {}
+    marks: dict[int, list[tuple[int, int, str, int]]] = {}
     columns = "globalTid, start, [end], coalesce(text, value, '')"
     for thread, start, end, text in _rows(database, "NVTX_EVENTS", columns, _ENDED):
-        found.setdefault(thread >> 24, []).append((start + epoch, end + epoch, _CALL.sub("", text), thread))
-    return {process: phases.ranges(*zip(*own, strict=True)) for process, own in found.items()}
+        marks.setdefault(thread >> 24, []).append((start + epoch, end + epoch, _CALL.sub("", text), thread))
+    return {process: phases.ranges(*zip(*process_marks, strict=True)) for process, process_marks in marks.items()}
 
 
 def _work(
@@ -196,8 +199,10 @@ def _work(
         rows = chain.from_iterable(_rows(database, table, columns, f"WHERE {where}"))
         return np.fromiter(rows, np.int64).reshape(-1, count).T
 
-    there = f"globalPid >> 24 = {process} AND deviceId = {device}"
-    parts = [integers(table, f"start, [end], correlationId, {columns}", 7, there) for table, columns in _WORK.items()]
+    on_device = f"globalPid >> 24 = {process} AND deviceId = {device}"
+    parts = [
+        integers(table, f"start, [end], correlationId, {columns}", 7, on_device) for table, columns in _WORK.items()
+    ]
     start, end, call, kind, name, copy, pageable = np.concatenate(parts, axis=1)
     codes, name = np.unique(name, return_inverse=True)
     names = [texts.get(code, "") for code in codes.tolist()]
@@ -207,8 +212,10 @@ def _work(
     )
     launched = np.append(started + epoch, -1)[first_calls(call, calls, started)]
     remarks = [] if np.any(launched >= 0) else [NO_LAUNCHES]
-    if whole := int(np.sum(kind == UNKNOWN)):
-        remarks.append(f"{whole} launches of CUDA graphs were traced whole: what ran in them is not known. {NODES}")
+    if graph_launches := int(np.sum(kind == UNKNOWN)):
+        remarks.append(
+            f"{graph_launches} launches of CUDA graphs were traced whole: what ran in them is not known. {NODES}"
+        )
     # nsys before 2023 records no work of whole graphs.
     elif graph.any() and not np.isin(calls[graph == 1], call).any():
         remarks.append(f"{graph.sum()} launches of CUDA graphs, whose work was not recorded: {NODES}")
@@ -224,8 +231,8 @@ def _ranks(
     if len(processes) > 1:
         words = _rows(database, "META_DATA_CAPTURE", "value", "WHERE name GLOB 'PROCESS_0:ARGUMENT_*'")
         several_nodes = re.search(r"--nnodes[= ](?!1\b|1:1\b)", " ".join(chain.from_iterable(words)))
-        one_each = len(places) == len(processes) and {device for _, device in places} == {*range(len(places))}
-        if one_each and not several_nodes:
+        one_device_each = len(places) == len(processes) and {device for _, device in places} == {*range(len(places))}
+        if one_device_each and not several_nodes:
             return dict(places), len(places)
         return dict.fromkeys(processes), None
     variables = "WHERE name = 'DeviceEnvironment' OR name LIKE 'PROCESS!_%:ENVIRONMENT!_VARIABLE' ESCAPE '!'"
@@ -233,8 +240,10 @@ def _ranks(
     texts = chain(*(_rows(database, table, "CAST(value AS BLOB)", variables) for table in tables))
     # Variables end with NUL in 2022, with ; in 2026.
     environment = b"\0".join(chain.from_iterable(texts)).decode(errors="replace")
-    known = dict(re.findall(r'(?:^|[;\0])(\w+)="?(\d{1,7})"?(?=[;\0]|$)', environment))
+    launcher_variables = dict(re.findall(r'(?:^|[;\0])(\w+)="?(\d{1,7})"?(?=[;\0]|$)', environment))
     for rank, world in LAUNCHERS:
-        if rank in known:
-            return dict.fromkeys(processes, int(known[rank])), int(known.get(world, 0)) or None
+        if rank in launcher_variables:
+            return dict.fromkeys(processes, int(launcher_variables[rank])), int(
+                launcher_variables.get(world, 0)
+            ) or None
     return dict.fromkeys(processes), None

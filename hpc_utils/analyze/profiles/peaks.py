@@ -38,12 +38,12 @@ def find(device_name: str) -> Peak | None:
     A part of a GPU (MIG) is not in it, nor one whose name is ambiguous ("A100": 40 or 80 GB).
     """
     plain = " ".join(_WORDS.sub(" ", device_name).split()).lower()
-    found = (one for one in table() if plain == one.name.lower() or re.fullmatch(one.device, plain))
-    return next(found, None)
+    matches = (peak for peak in read_peaks() if plain == peak.name.lower() or re.fullmatch(peak.device, plain))
+    return next(matches, None)
 
 
 @functools.cache
-def table() -> list[Peak]:
+def read_peaks() -> list[Peak]:
     rows = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))["gpu"]
     for row in rows:
         row["flops"] = {precision: tera * 1e12 for precision, tera in row.pop("tflops").items()}

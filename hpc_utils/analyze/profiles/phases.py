@@ -53,8 +53,8 @@ _LONGEST = 100  # characters of a phase's name
 def phase_of(name: str) -> Phase | None:
     """The phase that a range of this name is."""
     name = name.partition(",")[0][:_LONGEST]
-    found = _PHASE.fullmatch(_SEPARATORS.sub("_", _NUMBER.sub("", name.strip()).lower()))
-    return Phase(found.lastgroup) if found else None
+    match = _PHASE.fullmatch(_SEPARATORS.sub("_", _NUMBER.sub("", name.strip()).lower()))
+    return Phase(match.lastgroup) if match else None
 
 
 def ranges(start: Sequence[int], end: Sequence[int], names: Sequence[str], threads: Sequence[int | str]) -> Events:
@@ -62,8 +62,8 @@ def ranges(start: Sequence[int], end: Sequence[int], names: Sequence[str], threa
     they prefetch, and the loop does not wait for them."""
     marks = list(zip(map(phase_of, names), threads, strict=True))
     training = {thread for phase, thread in marks if phase not in (None, Phase.DATA)}
-    kept = [phase != Phase.DATA or not training or thread in training for phase, thread in marks]
-    return Events.ranges(*(list(itertools.compress(column, kept)) for column in (start, end, names)))
+    waited_for = [phase != Phase.DATA or not training or thread in training for phase, thread in marks]
+    return Events.ranges(*(list(itertools.compress(column, waited_for)) for column in (start, end, names)))
 
 
 def of_phases(ranges: Events, *phases: Phase) -> Events:
@@ -104,18 +104,19 @@ def spent(timeline: Timeline) -> list[dict[str, Any]]:
 
 def steps(ranges: Events) -> intervals.Set:
     """The steps that the program marked, in order. A step inside a step is the same one, marked by another library."""
-    found = of_phases(ranges, Phase.STEP)
-    order = np.lexsort((-found.end, found.start))
-    start, end = found.start[order], found.end[order]
+    step_ranges = of_phases(ranges, Phase.STEP)
+    order = np.lexsort((-step_ranges.end, step_ranges.start))
+    start = step_ranges.start[order]
+    end = step_ranges.end[order]
     before = np.maximum.accumulate(np.append(np.iinfo(np.int64).min, end))[:-1]
     outer = (end > before) & (end > start)
     return start[outer], end[outer]
 
 
-def table(timelines: Iterable[Timeline]) -> pd.DataFrame:
+def phase_table(timelines: Iterable[Timeline]) -> pd.DataFrame:
     """`spent` of all as a frame; NA: not known."""
     import pandas as pd
 
     columns = ["rank", "device", "phase", "count", "host_ns", "device_ns", "ops"]
-    frame = pd.DataFrame([row for one in timelines for row in spent(one)], columns=columns)
+    frame = pd.DataFrame([row for timeline in timelines for row in spent(timeline)], columns=columns)
     return frame.astype({name: "Int64" for name in columns if name != "phase"})

@@ -51,9 +51,9 @@ class Profile:
     @functools.cached_property
     def _read(self) -> tuple[dict[str, Reports], str]:
         reports, missing = {}, []
-        for run, own in self.paths.items():
+        for run, paths in self.paths.items():
             try:
-                reports[run] = gather(own)
+                reports[run] = gather(paths)
             except ProfileError as error:
                 missing.append(str(error))
         return reports, "; ".join(missing)
@@ -70,7 +70,7 @@ class Profile:
 
     @functools.cached_property
     def verdicts(self) -> dict[str, Verdict]:
-        return {run: judge(own) for run, own in self.reports.items()}
+        return {run: judge(reports) for run, reports in self.reports.items()}
 
     @property
     def first(self) -> Reports:
@@ -87,51 +87,53 @@ class Profile:
         return next(iter(self.verdicts.values()), undecided(f"not read: {self.missing}", (), ()))
 
 
-def configurations(results: Path, runs: pd.DataFrame, asked: Iterable[Mapping[str, Any]]) -> dict[str, Profile]:
+def configurations(results: Path, runs: pd.DataFrame, planned: Iterable[Mapping[str, Any]]) -> dict[str, Profile]:
     """The configurations in which any of `runs` was profiled, by name, in the order of the studies.
 
     A name is that of the series, with what else identifies the configuration in it, in small letters, digits and dashes.
 
     Args:
-        runs: as of `records.load(results)`. asked: the runs of the studies: run_id, series, ranks, parameters, as their indices
+        runs: as of `records.load(results)`. planned: the runs of the studies: run_id, series, ranks, parameters, as their indices
             have them. A profiled run of no study is a configuration of its own, by its id.
     """
-    known = runs.set_index("run_id").to_dict("index")
-    asked = {one["run_id"]: one for one in asked if one["run_id"] in known}
-    for run, row in known.items():
+    rows = runs.set_index("run_id").to_dict("index")
+    planned = {study_run["run_id"]: study_run for study_run in planned if study_run["run_id"] in rows}
+    for run, row in rows.items():
         if pd.notna(row["profile"]):
-            asked.setdefault(run, {"run_id": run, "series": run, "ranks": 0, "parameters": {"run": run}})
+            planned.setdefault(run, {"run_id": run, "series": run, "ranks": 0, "parameters": {"run": run}})
     profiled: dict[str, list[Mapping[str, Any]]] = {}
     plain: dict[str, dict[int, tuple[str, float]]] = {}
-    for run, one in asked.items():
-        row = known[run]
+    for run, study_run in planned.items():
+        row = rows[run]
         if pd.notna(row["profile"]):
-            profiled.setdefault(_key(one, REPEATS), []).append(one)
+            profiled.setdefault(_key(study_run, REPEATS), []).append(study_run)
         else:
-            plain.setdefault(_key(one, REPEATS + PROFILING), {})[row["repeat"]] = run, row["throughput"]
-    found, firsts = {}, [own[0] for own in profiled.values()]
-    for first, own in zip(firsts, profiled.values(), strict=True):
-        name, row = _name(first, firsts), known[first["run_id"]]
+            plain.setdefault(_key(study_run, REPEATS + PROFILING), {})[row["repeat"]] = run, row["throughput"]
+    profiles = {}
+    firsts = [repeats[0] for repeats in profiled.values()]
+    for first, repeats in zip(firsts, profiled.values(), strict=True):
+        name = _name(first, firsts)
+        row = rows[first["run_id"]]
         ranks = counted(row["world_size"], "rank")
         what = f"{identity.task(row)}, {row['precision']}, {ranks}, {row['global_batch']} samples a step"
-        paths = {one["run_id"]: [results / "runs" / one["run_id"]] for one in own}
-        found[name] = Profile(name, f"{name}: {what}", paths, plain.get(_key(first, REPEATS + PROFILING), {}))
-    return found
+        paths = {study_run["run_id"]: [results / "runs" / study_run["run_id"]] for study_run in repeats}
+        profiles[name] = Profile(name, f"{name}: {what}", paths, plain.get(_key(first, REPEATS + PROFILING), {}))
+    return profiles
 
 
-def _key(one: Mapping[str, Any], free: Iterable[str]) -> str:
-    parameters = {name: value for name, value in one["parameters"].items() if name not in free}
-    return json.dumps([one["ranks"], parameters], sort_keys=True, default=str)
+def _key(study_run: Mapping[str, Any], free: Iterable[str]) -> str:
+    parameters = {name: value for name, value in study_run["parameters"].items() if name not in free}
+    return json.dumps([study_run["ranks"], parameters], sort_keys=True, default=str)
 
 
-def _name(one: Mapping[str, Any], others: Iterable[Mapping[str, Any]]) -> str:
+def _name(study_run: Mapping[str, Any], firsts: Iterable[Mapping[str, Any]]) -> str:
     """The series, and the ranks and parameters in which its configurations differ."""
-    of_series = [other for other in others if other["series"] == one["series"]]
-    parts = [one["series"]]
-    if len({other["ranks"] for other in of_series}) > 1:
-        parts.append(str(one["ranks"]))
-    for name, value in one["parameters"].items():
-        if name not in REPEATS and any(other["parameters"].get(name) != value for other in of_series):
+    of_series = [sibling for sibling in firsts if sibling["series"] == study_run["series"]]
+    parts = [study_run["series"]]
+    if len({sibling["ranks"] for sibling in of_series}) > 1:
+        parts.append(str(study_run["ranks"]))
+    for name, value in study_run["parameters"].items():
+        if name not in REPEATS and any(sibling["parameters"].get(name) != value for sibling in of_series):
             parts.append(str(value))
     return re.sub(r"[^a-z0-9]+", "-", "-".join(parts).lower()).strip("-")
 
@@ -142,7 +144,7 @@ def monitors(results: Path, runs: Iterable[str], least: int = 1) -> dict[str, di
     {run: {host's processors or device (`node1, cuda:0`): seconds since the run's first sample, utilisation (%),
     memory_bytes, power_watts, temperature (°C; NaN: not known)}}.
     """
-    found = {}
+    monitored = {}
     for run in runs:
         folder = packed.unpacked(results / "runs" / run) / MONITOR
         files = [file for file in sorted(folder.glob("*.csv")) if file.stat().st_size]
@@ -157,5 +159,7 @@ def monitors(results: Path, runs: Iterable[str], least: int = 1) -> dict[str, di
         )
         places = every.groupby(["host", "device"])
         if places.size().max() >= least:
-            found[run] = {", ".join(place): own[["seconds", *SAMPLES.values()]] for place, own in places}
-    return found
+            monitored[run] = {
+                ", ".join(place): device_rows[["seconds", *SAMPLES.values()]] for place, device_rows in places
+            }
+    return monitored

@@ -49,7 +49,7 @@ class Reports:
 
     Attributes:
         timelines: ordered by rank, then device; those without a rank last.
-        kernels: those that Nsight Compute measured (`ncu.read`), if there are any.
+        kernels: those that Nsight Compute measured (`ncu.read_kernels`), if there are any.
         phases: seconds a step under data, forward, backward, optimizer from the records of the run, if its folder was
             given; and exposed communication if DDP measured it, which is then no part of backward.
         config: the run's options, likewise.
@@ -67,55 +67,62 @@ class Reports:
     @property
     def worked(self) -> list[Timeline]:
         """Those by whose work the run is judged. On a CPU the run's records cover more than the few steps of a short profile."""
-        worked = [one for one in self.timelines if one.worked]
-        short = all(one.device is None and len(steps(one.ranges)[0]) < STEPS for one in worked)
+        worked = [timeline for timeline in self.timelines if timeline.worked]
+        short = all(timeline.device is None and len(steps(timeline.ranges)[0]) < STEPS for timeline in worked)
         return [] if short and self.phases else worked
 
     @property
     def slowdown(self) -> float:
         """The median time of a profiled step over `step_seconds`; NaN if unknown."""
-        each = [np.diff(steps(one.ranges)[1]) for one in self.worked]
-        profiled = np.concatenate(each) if each else np.empty(0)
+        step_times = [np.diff(steps(timeline.ranges)[1]) for timeline in self.worked]
+        profiled = np.concatenate(step_times) if step_times else np.empty(0)
         return float(np.median(profiled)) / 1e9 / self.step_seconds if len(profiled) else math.nan
 
 
 def kind(path: Path) -> FileKind | None:
     """The kind of a file, whatever its name; None: no profile. ProfileError if it cannot be read."""
     head = _head(path)
-    for magic, found in _MAGIC.items():
+    for magic, file_kind in _MAGIC.items():
         if head.startswith(magic):
-            return found
+            return file_kind
     return FileKind.TRACE if head.lstrip().startswith(b"{") and any(key in head for key in _KEYS) else None
 
 
 def gather(paths: Iterable[str | Path]) -> Reports:
     """Read files, and those in folders: a run's, its `profile/`, or any with profiles in it."""
-    given = list(map(packed.unpacked, map(Path, paths)))
-    kinds = {path: kind(path) for one in given for path in _files(one)}
-    if unknown := [str(path) for path, found in kinds.items() if found is None]:
+    sources = list(map(packed.unpacked, map(Path, paths)))
+    kinds = {path: kind(path) for source in sources for path in _files(source)}
+    if unknown := [str(path) for path, file_kind in kinds.items() if file_kind is None]:
         expected = f"expected a {', a '.join(FileKind)}, or a run's folder"
         raise ProfileError(f"{unknown[0]} is empty or not a known profile: {expected}")
-    exported = {path.with_suffix(".nsys-rep") for path, found in kinds.items() if found == FileKind.NSYS_EXPORT}
-    found = [one for path in kinds if path not in exported for one in read(path)]
-    timelines = sorted(found, key=lambda one: (one.rank is None, one.rank or 0, one.device or 0))
-    recorded = list(filter(None, map(_recorded, given)))
+    exported = {
+        path.with_suffix(".nsys-rep") for path, file_kind in kinds.items() if file_kind == FileKind.NSYS_EXPORT
+    }
+    unordered = [timeline for path in kinds if path not in exported for timeline in read_timelines(path)]
+    timelines = sorted(
+        unordered, key=lambda timeline: (timeline.rank is None, timeline.rank or 0, timeline.device or 0)
+    )
+    recorded = list(filter(None, map(_recorded, sources)))
     return Reports(
         timelines,
-        _kernels([path for path, found in kinds.items() if found == FileKind.NCU_REPORT]),
+        _kernels([path for path, file_kind in kinds.items() if file_kind == FileKind.NCU_REPORT]),
         *(recorded[0] if len(recorded) == 1 else ()),
     )
 
 
-def read(path: Path) -> list[Timeline]:
+def read_timelines(path: Path) -> list[Timeline]:
     """The timelines of one file; none of an ncu report. If it does not contain its rank, the name of the file or folder does."""
-    found = kind(path)
-    if found == FileKind.NCU_REPORT:
+    file_kind = kind(path)
+    if file_kind == FileKind.NCU_REPORT:
         return []
-    if found == FileKind.TRACE:
-        from . import torch_trace as reader
+    if file_kind == FileKind.TRACE:
+        from .torch_trace import read_trace as read_file
     else:
-        from . import nsys as reader
-    return [one if one.rank is not None else replace(one, rank=named_rank(path)) for one in reader.read(path)]
+        from .nsys import read_report as read_file
+    return [
+        timeline if timeline.rank is not None else replace(timeline, rank=named_rank(path))
+        for timeline in read_file(path)
+    ]
 
 
 def _head(path: Path) -> bytes:
@@ -130,15 +137,15 @@ def _head(path: Path) -> bytes:
         raise ProfileError(f"{path}: the compressed file is damaged ({error}): copy it again") from None
 
 
-def _files(given: Path) -> list[Path]:
-    """`given`, or the profiles in that folder, including files that a profiler left empty."""
-    if not given.is_dir():
-        return [given]
-    folder = given / PROFILE if (given / PROFILE).is_dir() else given
+def _files(source: Path) -> list[Path]:
+    """`source`, or the profiles in that folder, including files that a profiler left empty."""
+    if not source.is_dir():
+        return [source]
+    folder = source / PROFILE if (source / PROFILE).is_dir() else source
     files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
     chosen = [path for path in files if kind(path) or (path.name.endswith(_NAMES) and not path.stat().st_size)]
-    if not chosen and not (_recorded(given) or [None])[0]:
-        raise ProfileError(f"{given}: holds no profile; `hpc run ... -p profile=torch` makes a run with one")
+    if not chosen and not (_recorded(source) or [None])[0]:
+        raise ProfileError(f"{source}: holds no profile; `hpc run ... -p profile=torch` makes a run with one")
     return chosen
 
 
@@ -149,7 +156,7 @@ def _kernels(reports: Sequence[Path]) -> pd.DataFrame | None:
 
     from . import ncu
 
-    return pd.concat(map(ncu.read, reports), ignore_index=True)
+    return pd.concat(map(ncu.read_kernels, reports), ignore_index=True)
 
 
 def _recorded(folder: Path) -> tuple[dict[str, float] | None, dict[str, Any], float, float] | None:
@@ -165,12 +172,14 @@ def _recorded(folder: Path) -> tuple[dict[str, float] | None, dict[str, Any], fl
     except ValueError:  # damaged
         return None
     *means, comm, overlap, _ = epochs.mean()
-    found = None if math.isnan(sum(means)) else dict(zip(map(str, PARTS), means, strict=True))
-    if found and 0 <= comm - overlap <= found["backward"]:  # NaN on one rank, and where DDP measures nothing
-        found |= {"backward": found["backward"] - (comm - overlap), "communication": comm - overlap}
+    phase_seconds = None if math.isnan(sum(means)) else dict(zip(map(str, PARTS), means, strict=True))
+    if (
+        phase_seconds and 0 <= comm - overlap <= phase_seconds["backward"]
+    ):  # NaN on one rank, and where DDP measures nothing
+        phase_seconds |= {"backward": phase_seconds["backward"] - (comm - overlap), "communication": comm - overlap}
     run = read_json(folder / "run.json") or {}
     load = _load(folder / "ranks.csv", run.get("threads_per_rank") or 1)
-    return found, run.get("config", {}), load, float(epochs.step_p50.median())
+    return phase_seconds, run.get("config", {}), load, float(epochs.step_p50.median())
 
 
 def _load(ranks: Path, cores: float) -> float:

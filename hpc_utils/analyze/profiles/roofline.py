@@ -37,60 +37,62 @@ def attained(runs: pd.DataFrame) -> pd.DataFrame:
     """
     runs = unprofiled(runs)
     runs = runs[runs.flops_per_sample.notna()]
-    found = gather(runs)
-    found["flops_per_sample"] = [float(runs.flops_per_sample.iloc[at[0]]) for at in found["at"]]
-    tops = [peaks.find(name) for name in found.device_name]
-    found["peak"] = [
+    configurations = gather(runs)
+    configurations["flops_per_sample"] = [float(runs.flops_per_sample.iloc[rows[0]]) for rows in configurations["at"]]
+    tops = [peaks.find(name) for name in configurations.device_name]
+    configurations["peak"] = [
         peak.flops.get(precision, math.nan) if peak else math.nan
-        for peak, precision in zip(tops, found.precision, strict=True)
+        for peak, precision in zip(tops, configurations.precision, strict=True)
     ]
     for end in stats.ENDS:
-        found[f"flops_per_second{end}"] = found.flops_per_sample * found[f"throughput{end}"] / found.world_size
-        found[f"mfu{end}"] = found[f"flops_per_second{end}"] / found.peak
+        configurations[f"flops_per_second{end}"] = (
+            configurations.flops_per_sample * configurations[f"throughput{end}"] / configurations.world_size
+        )
+        configurations[f"mfu{end}"] = configurations[f"flops_per_second{end}"] / configurations.peak
     measures = stats.columns(["flops_per_second", "mfu"])
-    return pd.DataFrame(found[[*ATTAINED, "flops_per_sample", "peak", *measures, "repeats", "runs"]])
+    return pd.DataFrame(configurations[[*ATTAINED, "flops_per_sample", "peak", *measures, "repeats", "runs"]])
 
 
 def points(kernels: pd.DataFrame, device_name: str = "") -> pd.DataFrame:
-    """Measured kernels (`ncu.read`) in the roofline, a row per kernel whose operations and bytes are known.
+    """Measured kernels (`ncu.read_kernels`) in the roofline, a row per kernel whose operations and bytes are known.
 
     Columns: name, kind, device, precision (in which it does most of its operations), flops, dram_bytes, intensity (operations
     per byte of DRAM), achieved (operations/s), attainable and share of it (NaN where `peaks` does not know the GPU,
     `device_name` or that of the report, or its peak in this precision), duration_ns.
     """
-    found = kernels[(kernels.flops > 0) & (kernels.dram_bytes > 0) & (kernels.duration_ns > 0)]
-    found = found.assign(
-        intensity=found.flops / found.dram_bytes,
-        achieved=found.flops / found.duration_ns * 1e9,
+    measured = kernels[(kernels.flops > 0) & (kernels.dram_bytes > 0) & (kernels.duration_ns > 0)]
+    measured = measured.assign(
+        intensity=measured.flops / measured.dram_bytes,
+        achieved=measured.flops / measured.duration_ns * 1e9,
     )
-    tops = [peaks.find(device_name or device) for device in found.device]
-    found["attainable"] = [
+    tops = [peaks.find(device_name or device) for device in measured.device]
+    measured["attainable"] = [
         attainable(peak, row.precision, row.intensity) if peak and row.precision in peak.flops else math.nan
-        for peak, row in zip(tops, found.itertuples(), strict=True)
+        for peak, row in zip(tops, measured.itertuples(), strict=True)
     ]
-    found["share"] = found.achieved / found.attainable
-    return found[POINTS].reset_index(drop=True)
+    measured["share"] = measured.achieved / measured.attainable
+    return measured[POINTS].reset_index(drop=True)
 
 
 def roofs(points: pd.DataFrame) -> dict[str, float]:
     """Peak operations/s of each GPU in `peaks`, in the fastest precision of its kernels in `points`."""
-    known = points[points.attainable.notna()]
+    rated = points[points.attainable.notna()]
     return {
-        device: max(peaks.find(device).flops[precision] for precision in set(own.precision))
-        for device, own in known.groupby("device")
+        device: max(peaks.find(device).flops[precision] for precision in set(device_points.precision))
+        for device, device_points in rated.groupby("device")
     }
 
 
 def bandwidths(kernels: pd.DataFrame) -> dict[str, float]:
-    """Byte/s of each GPU's DRAM, from its own counters (`ncu.read`): the bytes per second, over their share of the peak.
+    """Byte/s of each GPU's DRAM, from its own counters (`ncu.read_kernels`): the bytes per second, over their share of the peak.
 
     Without moved bytes it is that of `peaks`; a GPU with neither is omitted.
     """
-    found = {}
-    for device, own in kernels.groupby("device"):
-        rates = (own.dram_bytes / own.duration_ns * 1e9 / own.dram_share)[own.dram_share > 0]
+    bandwidth_by_device = {}
+    for device, launches in kernels.groupby("device"):
+        rates = (launches.dram_bytes / launches.duration_ns * 1e9 / launches.dram_share)[launches.dram_share > 0]
         if rates.notna().any():
-            found[device] = float(rates.median())
+            bandwidth_by_device[device] = float(rates.median())
         elif peak := peaks.find(device):
-            found[device] = peak.bandwidth
-    return found
+            bandwidth_by_device[device] = peak.bandwidth
+    return bandwidth_by_device

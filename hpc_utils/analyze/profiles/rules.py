@@ -36,11 +36,11 @@ UNEXPLAINED = (
 )
 
 
-def communication(found: Devices) -> Loss | None:
-    if found.matched is not None:
-        return communicating(found.shares["wire"])
+def communication(devices: Devices) -> Loss | None:
+    if devices.matched is not None:
+        return communicating(devices.shares["wire"])
     why = "wire time and waiting are not separated: that takes the collectives of several ranks"
-    return communicating(found.shares["exposed"] or 0.0, Doubt(0.7, why))
+    return communicating(devices.shares["exposed"] or 0.0, Doubt(0.7, why))
 
 
 def communicating(share: float, *doubts: Doubt) -> Loss | None:
@@ -56,12 +56,15 @@ def communicating(share: float, *doubts: Doubt) -> Loss | None:
     return Loss(Bound.COMMUNICATION, share, beyond(share, EXPOSED), "on the wire", advice=advice, doubts=doubts)
 
 
-def straggler(found: Devices) -> Loss | None:
-    share, one, limit = found.shares["waiting"], found.straggler, LIMITS["waiting"]
-    if share is None or share < limit or share <= found.shares["wire"]:
+def straggler(devices: Devices) -> Loss | None:
+    share = devices.shares["waiting"]
+    slowest = devices.straggler
+    limit = LIMITS["waiting"]
+    if share is None or share < limit or share <= devices.shares["wire"]:
         return None
-    reason, doubts = "", []
-    if one is None or one.caused <= CAUSED:
+    reason = ""
+    doubts = []
+    if slowest is None or slowest.caused <= CAUSED:
         doubts.append(Doubt(0.6, "no single rank causes most of it"))
         advice = saving(
             share,
@@ -70,42 +73,43 @@ def straggler(found: Devices) -> Loss | None:
         )
     else:
         reason = (
-            f"ranks wait {share:.0%} of the time, {one.caused:.0%} of that for {one.label}, which is last in "
-            f"{one.last} of {one.of} {one.per}s, by {one.behind_ns / 1e6:.3g} ms"
+            f"ranks wait {share:.0%} of the time, {slowest.caused:.0%} of that for {slowest.label}, which is last in "
+            f"{slowest.last} of {slowest.of} {slowest.per}s, by {slowest.behind_ns / 1e6:.3g} ms"
         )
-        if not one.systematic:
-            doubts.append(Doubt(0.7, f"{one.of} {one.per}s are too few to rule out chance"))
+        if not slowest.systematic:
+            doubts.append(Doubt(0.7, f"{slowest.of} {slowest.per}s are too few to rule out chance"))
         advice = saving(
-            share * one.caused,
-            f"look at {one.label}: {_why_late(found)}",
-            f"repeat it without the device of {one.label}: if the waiting is gone it was the device, not the program",
+            share * slowest.caused,
+            f"look at {slowest.label}: {_why_late(devices)}",
+            f"repeat it without the device of {slowest.label}: if the waiting is gone it was the device, not the program",
         )
     return Loss(Bound.STRAGGLER, share, beyond(share, limit), "waiting for other ranks", reason, advice, doubts)
 
 
-def _why_late(found: Devices) -> str:
+def _why_late(devices: Devices) -> str:
     """What the straggler's own profile shows, against the median of the others: half of what they wait for it, or more."""
-    enough = 0.5 * found.straggler.behind_ns * found.straggler.last
+    enough = 0.5 * devices.straggler.behind_ns * devices.straggler.last
     for name, text in (
         ("loader_wait_ns", "it waits for data {:,.4g} ms, the others {:,.4g}"),
         ("compute_ns", "it computes {:,.4g} ms, the others {:,.4g}: clocks, temperature, or more work"),
         ("idle_ns", "it is idle {:,.4g} ms, the others {:,.4g}: its host is late"),
     ):
-        own, *others = found.of_straggler(name)
-        if own is not None and None not in others and own - np.median(others) >= enough:
-            return text.format(own / 1e6, np.median(others) / 1e6)
+        straggler_ns, *others_ns = devices.of_straggler(name)
+        if straggler_ns is not None and None not in others_ns and straggler_ns - np.median(others_ns) >= enough:
+            return text.format(straggler_ns / 1e6, np.median(others_ns) / 1e6)
     return "clocks, temperature, throttling, and other jobs on its node"
 
 
-def loading(found: Devices) -> Loss | None:
-    shares = found.shares
-    return waiting_for_data(shares["loader"] or 0, shares["outside"] or 0, shares["copies"], found.pageable_copies)
+def loading(devices: Devices) -> Loss | None:
+    shares = devices.shares
+    return waiting_for_data(shares["loader"] or 0, shares["outside"] or 0, shares["copies"], devices.pageable_copies)
 
 
 def waiting_for_data(loader: float, outside: float = 0.0, copies: float = 0.0, pageable: int = 0) -> Loss | None:
     """`loader`, `outside`, `copies`: shares of the time: idle for the loader, idle between steps, copying input with nothing
     beside; `pageable`: copies from memory that is not pinned."""
-    limit, idle = LIMITS["loader"], loader + outside
+    limit = LIMITS["loader"]
+    idle = loader + outside
     margin = max(beyond(idle, limit), beyond(copies, LIMITS["copies"]))
     copies = copies if copies >= LIMITS["copies"] else 0.0
     if idle < limit and not copies:
@@ -129,22 +133,22 @@ def waiting_for_data(loader: float, outside: float = 0.0, copies: float = 0.0, p
     return Loss(Bound.INPUT, idle + copies, margin, "waiting for data", advice=advice, doubts=doubts)
 
 
-def launching(found: Devices) -> Loss | None:
-    busy, share, late = (found.shares[name] for name in ("busy", "remaining", "late"))
-    if busy >= UTILISATION or share < (1 - busy) / 2 or found.kernels < MANY:
+def launching(devices: Devices) -> Loss | None:
+    busy, share, late = (devices.shares[name] for name in ("busy", "remaining", "late"))
+    if busy >= UTILISATION or share < (1 - busy) / 2 or devices.kernels < MANY:
         return None
     doubts = []
-    brief = found.median_kernel < SHORT_KERNEL and found.shares["short"] > EXPLAINED * share
+    brief = devices.median_kernel < SHORT_KERNEL and devices.shares["short"] > EXPLAINED * share
     if late is None or late <= EXPLAINED * share:
         if not brief:
             return None
         doubts.append(Doubt(0.8, f"launch times {'are not known' if late is None else 'do not confirm it'}"))
     if not brief:
         doubts.append(Doubt(0.8, "kernels are long enough to hide launches: the host is busy with something else"))
-    if any(part["communication_ns"] is None for part in found.parts):
+    if any(part["communication_ns"] is None for part in devices.parts):
         doubts.append(Doubt(0.5, "it may be communication, which was not recorded"))
     advice = []
-    if not found.replayed and any(one.device is not None for one in found.timelines):
+    if not devices.replayed and any(timeline.device is not None for timeline in devices.timelines):
         advice += saving(share if late is None else late, STEP_GRAPH)
     advice += saving(
         share,
@@ -156,8 +160,9 @@ def launching(found: Devices) -> Loss | None:
     return Loss(Bound.LAUNCH, share, margin, "waiting for launches", advice=advice, doubts=doubts)
 
 
-def copying(found: Devices) -> Loss | None:
-    share, limit = found.shares["moves"], LIMITS["moves"]
+def copying(devices: Devices) -> Loss | None:
+    share = devices.shares["moves"]
+    limit = LIMITS["moves"]
     advice = saving(
         share,
         "find the copies in the timeline: clones, .contiguous(), .cpu() and .item() in the step",
@@ -169,10 +174,12 @@ def copying(found: Devices) -> Loss | None:
 LOSSES = (communication, straggler, loading, launching, copying)
 
 
-def working(found: Devices, measured: Counters | None) -> Loss:
+def working(devices: Devices, measured: Counters | None) -> Loss:
     """No loss is beyond its threshold: does the GPU compute, or move bytes?"""
-    few, shares = found.class_share(FEW_OPERATIONS), found.shares
-    by_name, by_counters = few > LOW_INTENSITY, None if measured is None else measured.moving
+    few = devices.class_share(FEW_OPERATIONS)
+    shares = devices.shares
+    by_name = few > LOW_INTENSITY
+    by_counters = None if measured is None else measured.moving
     doubts = []
     if by_counters is None:
         doubts.append(Doubt(0.9, "no hardware counters were measured"))
@@ -181,7 +188,7 @@ def working(found: Devices, measured: Counters | None) -> Loss:
     if by_counters is not None and measured.efficiency <= EFFICIENCY:
         doubts.append(Doubt(0.8, SLOW_KERNELS))
     limits = [(shares[name], limit) for name, limit in LIMITS.items()] + [(1 - shares["busy"], 1 - UTILISATION)]
-    if found.matched is None:
+    if devices.matched is None:
         limits.append((shares["exposed"], EXPOSED))
     elif shares["exposed"] >= EXPOSED:  # together they are no bound, but no good sign
         exposed = f"the wire and waiting together leave {shares['exposed']:.0%} of the time exposed"
@@ -191,10 +198,10 @@ def working(found: Devices, measured: Counters | None) -> Loss:
         margin = margin if by_counters else min(margin, beyond(few, LOW_INTENSITY))
         share = shares["computing"] * few
         reason = f"kernels that do few operations a byte take {few:.0%} of the compute time"
-        transfers = shares["computing"] * found.class_share([kernels.TRANSFER])
+        transfers = shares["computing"] * devices.class_share([kernels.TRANSFER])
         return Loss(Bound.MEMORY, share, margin, "", reason, moving_bytes(share, transfers), doubts)
-    device = next((one.device_name for one in found.timelines if one.device_name), "")
-    advice = computing(shares["computing"] * found.class_share(MATRIX), peaks.find(device))
+    device = next((timeline.device_name for timeline in devices.timelines if timeline.device_name), "")
+    advice = computing(shares["computing"] * devices.class_share(MATRIX), peaks.find(device))
     if device == "CPU":
         advice.remove(COUNTERS)
     reason = f"the device is busy {shares['busy']:.0%} of the time, and no loss is beyond its threshold"

@@ -26,11 +26,11 @@ PHASES = (*phases.PARTS, "communication")
 
 def thresholds() -> pd.DataFrame:
     """The shares that verdicts are decided by: settings, not measurements."""
-    kept = {name: limits.LIMITS[name] for name in ("wire", "waiting", "loader", "copies")}
-    return pd.DataFrame([{"busy": limits.UTILISATION} | kept | {"few_operations": limits.LOW_INTENSITY}])
+    loss_limits = {name: limits.LIMITS[name] for name in ("wire", "waiting", "loader", "copies")}
+    return pd.DataFrame([{"busy": limits.UTILISATION} | loss_limits | {"few_operations": limits.LOW_INTENSITY}])
 
 
-def profiles(found: Iterable[Profile]) -> pd.DataFrame:
+def profiles(read_profiles: Iterable[Profile]) -> pd.DataFrame:
     """One row per profile: by the devices of its first run where their work was recorded, else by the phases of all its runs;
     profiles with neither are omitted.
 
@@ -40,17 +40,19 @@ def profiles(found: Iterable[Profile]) -> pd.DataFrame:
     try_<place> and at_most_<place> (throughput over today's, with its interval). What is not known is NaN.
     """
     rows = []
-    for one in found:
-        runs = tuple(run for run, own in one.reports.items() if own.phases)
-        if worked := one.first.worked:
-            runs = tuple(one.reports)[:1]
+    for profile in read_profiles:
+        runs = tuple(run for run, reports in profile.reports.items() if reports.phases)
+        if worked := profile.first.worked:
+            runs = tuple(profile.reports)[:1]
             row = _devices(worked)
         elif runs:
-            row = _phases([one.reports[run].phases for run in runs])
+            row = _phases([profile.reports[run].phases for run in runs])
         else:
             continue
-        judged = _judged(one, runs)
-        rows.append({"name": one.name, "what": one.what} | row | judged | ({"runs": runs} if any(runs) else {}))
+        judged = _judged(profile, runs)
+        rows.append(
+            {"name": profile.name, "what": profile.what} | row | judged | ({"runs": runs} if any(runs) else {})
+        )
     return pd.DataFrame(rows)
 
 
@@ -58,17 +60,27 @@ def _devices(timelines: Sequence[Timeline]) -> dict[str, Any]:
     """`SHARES`, idle, few_operations (of the compute kernels' time), launched_late (of the idle time without other reason);
     step (s, the median); straggler, and how it and the others wait."""
     devices = Devices(timelines)
-    shares, one = devices.shares, devices.straggler
+    shares = devices.shares
+    straggler = devices.straggler
     row = {name: shares[name] for name in SHARES} | {"few_operations": devices.class_share(FEW_OPERATIONS)}
     row["idle"] = 1 - shares["busy"]
     if len(steps := np.concatenate(devices.steps)):
         row["step"] = np.median(steps) * NS
     if shares["remaining"] and shares["late"] is not None:
         row["launched_late"] = shares["late"] / shares["remaining"]
-    if one is not None:
-        own, *others = devices.of_straggler("idle_ns")
-        row |= {"straggler": one.label, "caused": one.caused, "last": one.last, "turns": one.of}
-        row |= {"behind": one.behind_ns * NS, "straggler_idle": own * NS, "others_idle": median(others) * NS}
+    if straggler is not None:
+        idle_ns, *others_idle_ns = devices.of_straggler("idle_ns")
+        row |= {
+            "straggler": straggler.label,
+            "caused": straggler.caused,
+            "last": straggler.last,
+            "turns": straggler.of,
+        }
+        row |= {
+            "behind": straggler.behind_ns * NS,
+            "straggler_idle": idle_ns * NS,
+            "others_idle": median(others_idle_ns) * NS,
+        }
     return row
 
 
@@ -83,13 +95,13 @@ def _phases(repeats: Sequence[Mapping[str, float]]) -> dict[str, Any]:
     return row
 
 
-def _judged(one: Profile, runs: Sequence[str]) -> dict[str, Any]:
-    found = [one.verdicts[run] for run in runs]
-    bound, times = Counter(verdict.bound for verdict in found).most_common(1)[0]
-    chosen = [verdict for verdict in found if verdict.bound == bound]
+def _judged(profile: Profile, runs: Sequence[str]) -> dict[str, Any]:
+    verdicts = [profile.verdicts[run] for run in runs]
+    bound, times = Counter(verdict.bound for verdict in verdicts).most_common(1)[0]
+    chosen = [verdict for verdict in verdicts if verdict.bound == bound]
     least = min(chosen, key=lambda verdict: verdict.confidence)
     row = {"verdict": bound, "certainty": least.certainty, "confidence": least.confidence}
-    row |= {"agreeing": times, "judged": len(found)}
+    row |= {"agreeing": times, "judged": len(verdicts)}
     for number, (place, advice) in enumerate(zip(PLACES, least.advice, strict=False)):
         row[f"try_{place}"] = advice.action
         most = [verdict.advice[number].at_most for verdict in chosen if len(verdict.advice) > number]
@@ -98,11 +110,11 @@ def _judged(one: Profile, runs: Sequence[str]) -> dict[str, Any]:
     return row
 
 
-def gains(profiles: pd.DataFrame, found: Mapping[str, Profile], tried: Iterable[Sequence[str]]) -> pd.DataFrame:
+def gains(profiles: pd.DataFrame, by_name: Mapping[str, Profile], tried: Iterable[Sequence[str]]) -> pd.DataFrame:
     """Measured gains of changes, and the upper bounds of the verdicts before them.
 
     Args:
-        profiles: as of `profiles`. found: the profiles by name. tried: (name, name of the same with a change, the advice that
+        profiles: as of `profiles`. by_name: the profiles by name. tried: (name, name of the same with a change, the advice that
             was followed, of `PLACES` or "", the change in words). Pairs that were not both measured are omitted.
 
     Columns: name, other, which, change; before (the verdict), at_most (NaN: no advice was followed); and of runs without a
@@ -111,15 +123,22 @@ def gains(profiles: pd.DataFrame, found: Mapping[str, Profile], tried: Iterable[
     """
     promised = {row["name"]: row for row in profiles.to_dict("records")}
     rows = []
-    for name, other, which, change in tried:
-        if not {name, other} <= found.keys():
+    for name, changed, which, change in tried:
+        if not {name, changed} <= by_name.keys():
             continue
-        before, after = found[name], found[other]
+        before = by_name[name]
+        after = by_name[changed]
         gain = _profiled_gain(before, after) if before.plain is None else _measured_gain(before.plain, after.plain)
         if gain:
-            own = promised.get(name, {})
-            row = {"name": name, "other": other, "which": which, "change": change, "before": own.get("verdict")}
-            rows.append(row | gain | {"at_most": own.get(f"at_most_{which}", np.nan)})
+            verdict_row = promised.get(name, {})
+            row = {
+                "name": name,
+                "other": changed,
+                "which": which,
+                "change": change,
+                "before": verdict_row.get("verdict"),
+            }
+            rows.append(row | gain | {"at_most": verdict_row.get(f"at_most_{which}", np.nan)})
     return pd.DataFrame(rows)
 
 
@@ -128,15 +147,15 @@ def _measured_gain(before: Mapping[int, tuple[str, float]], after: Mapping[int, 
     pairs = [(before[repeat], after[repeat]) for repeat in sorted(before.keys() & after.keys())]
     if not pairs:
         return {}
-    found = stats.median([faster / slower for (_, slower), (_, faster) in pairs])
+    gain = stats.median([faster / slower for (_, slower), (_, faster) in pairs])
     runs = tuple(run for pair in pairs for run, _ in pair)
-    return found.measure("gain") | {"verdict": ablation.verdict(found.low, found.high), "runs": runs}
+    return gain.measure("gain") | {"verdict": ablation.verdict(gain.low, gain.high), "runs": runs}
 
 
 def _profiled_gain(before: Profile, after: Profile) -> dict[str, Any]:
     first, second = (
-        [ns for one in own.timelines for ns in np.subtract(*phases.steps(one.ranges)[::-1])]
-        for own in (before, after)
+        [ns for timeline in profile.timelines for ns in np.subtract(*phases.steps(timeline.ranges)[::-1])]
+        for profile in (before, after)
     )
     if not first or not second:
         return {}

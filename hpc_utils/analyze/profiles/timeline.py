@@ -62,11 +62,11 @@ class Events:
     def of(cls, *, names: Sequence[str] = ("",), groups: Sequence[str] = (), **columns: np.ndarray) -> Events:
         """Sorted by start. Columns that are not given are not known."""
         order = np.argsort(columns["start"], kind="stable")
-        whole = {
+        arrays = {
             name: np.asarray(columns[name], dtype)[order] if name in columns else np.full(len(order), unknown, dtype)
             for name, (dtype, unknown) in COLUMNS.items()
         }
-        return cls(**whole, names=names, groups=groups)
+        return cls(**arrays, names=names, groups=groups)
 
     @classmethod
     def ranges(cls, start: Sequence[int], end: Sequence[int], name: Iterable[str]) -> Events:
@@ -134,21 +134,21 @@ class Timeline:
 def world(timelines: Iterable[Timeline]) -> tuple[int, int]:
     """(ranks and devices that were profiled, ranks of the job as far as the files contain it)."""
     timelines = list(timelines)
-    seen = len({one.place for one in timelines})
-    return seen, max([seen, *(one.world_size or 1 for one in timelines)])
+    profiled = len({timeline.place for timeline in timelines})
+    return profiled, max([profiled, *(timeline.world_size or 1 for timeline in timelines)])
 
 
 def coded(texts: Iterable[str]) -> tuple[np.ndarray, tuple[str, ...]]:
     """(int32 indices into the distinct texts, these texts)."""
-    known: dict[str, int] = {}
-    return np.array([known.setdefault(text, len(known)) for text in texts], np.int32), tuple(known)
+    codes: dict[str, int] = {}
+    return np.array([codes.setdefault(text, len(codes)) for text in texts], np.int32), tuple(codes)
 
 
 def named_rank(path: str | Path) -> int | None:
     """The rank in a file's name (`trace-rank3.json`) or in that of its folder (`rank3`)."""
     folder, name = Path(path).parts[-2:] if len(Path(path).parts) > 1 else ("", str(path))
-    found = re.findall(r"(?<![a-z])rank[-_.= ]?(\d{1,6})(?!\d)", f"{folder}/{name}", re.I)
-    return int(found[-1]) if found else None
+    ranks = re.findall(r"(?<![a-z])rank[-_.= ]?(\d{1,6})(?!\d)", f"{folder}/{name}", re.I)
+    return int(ranks[-1]) if ranks else None
 
 
 def first_calls(work: np.ndarray, calls: np.ndarray, started: np.ndarray) -> np.ndarray:
@@ -160,6 +160,6 @@ def first_calls(work: np.ndarray, calls: np.ndarray, started: np.ndarray) -> np.
     if not len(calls):
         return np.full(len(work), -1)
     order = np.lexsort((started, calls))
-    known = calls[order]
-    at = np.minimum(np.searchsorted(known, work), len(known) - 1)
-    return np.where((known[at] == work) & (work > 0), order[at], -1)
+    ordered = calls[order]
+    positions = np.minimum(np.searchsorted(ordered, work), len(ordered) - 1)
+    return np.where((ordered[positions] == work) & (work > 0), order[positions], -1)

@@ -84,18 +84,18 @@ class _Trace(msgspec.Struct, gc=False, kw_only=True):
 
     def of(self, kind: str) -> list[_Event]:
         """The events of a kind of `_CATEGORIES`."""
-        return [one for one in self.events if one.cat in _CATEGORIES[kind] and one.ph == "X"]
+        return [event for event in self.events if event.cat in _CATEGORIES[kind] and event.ph == "X"]
 
     def spans(self, events: Sequence[_Event]) -> tuple[np.ndarray, np.ndarray]:
         """(starts, ends) in ns on the timeline's clock."""
-        start, length = (_ns([getattr(one, name) for one in events]) for name in ("ts", "dur"))
+        start, length = (_ns([getattr(event, name) for event in events]) for name in ("ts", "dur"))
         return start + self.base, start + self.base + length
 
 
 _DECODER = msgspec.json.Decoder(_Trace)
 
 
-def read(path: str | Path) -> list[Timeline]:
+def read_trace(path: str | Path) -> list[Timeline]:
     """The trace of one rank (.json or .json.gz), one timeline per device, or one without `ops` if it has no GPU events.
 
     Missing data is named in the remarks.
@@ -124,11 +124,12 @@ def _decoded(text: bytes) -> _Trace:
 
 
 def _timelines(source: str, trace: _Trace) -> list[Timeline]:
-    operators, calls = trace.of("operators"), trace.of("calls")
-    marks = trace.of("ranges") + [one for one in operators if _is_range(one.name)]
-    ranges = phases.ranges(*trace.spans(marks), [one.name for one in marks], [one.tid for one in marks])
+    operators = trace.of("operators")
+    calls = trace.of("calls")
+    marks = trace.of("ranges") + [event for event in operators if _is_range(event.name)]
+    ranges = phases.ranges(*trace.spans(marks), [event.name for event in marks], [event.tid for event in marks])
     devices = _devices(trace, operators, calls)
-    names = {one.id: one.name for one in trace.devices}
+    names = {device.id: device.name for device in trace.devices}
     if not (devices or operators or calls or marks):
         raise ValueError("it has no events of torch.profiler")
     if operators and not (devices or calls or names):
@@ -138,11 +139,11 @@ def _timelines(source: str, trace: _Trace) -> list[Timeline]:
         remarks.append(NO_RANGES)
     if calls and not devices:
         remarks.append(NO_KERNELS)
-    shown = [ranges, *devices.values()]
-    aligned = bool(trace.base) or any(len(one) and one.start[0] > _EPOCH for one in shown)
-    about = trace.distributed
+    event_sets = [ranges, *devices.values()]
+    aligned = bool(trace.base) or any(len(events) and events.start[0] > _EPOCH for events in event_sets)
+    distributed = trace.distributed
     return [
-        Timeline(source, about.rank, about.world_size, device, names.get(device, ""), ops, ranges, aligned, tuple(remarks))
+        Timeline(source, distributed.rank, distributed.world_size, device, names.get(device, ""), ops, ranges, aligned, tuple(remarks))
         for device, ops in (devices or {None: None}).items()
     ]  # fmt: skip
 
@@ -161,23 +162,26 @@ def _ns(values: list[int | float]) -> np.ndarray:
 
 def _devices(trace: _Trace, operators: list[_Event], calls: list[_Event]) -> dict[int, Events]:
     """{device: its work}."""
-    computed, copied = trace.of("kernels"), trace.of("copies")
+    computed = trace.of("kernels")
+    copied = trace.of("copies")
     work = computed + copied
     start, end = trace.spans(work)
-    name, names = coded(one.name for one in work)
-    asked, _ = trace.spans(calls)
-    ids = (np.array([one.args.correlation for one in own], np.int64) for own in (work, calls))
-    call = first_calls(*ids, asked)
-    columns = {"start": start, "end": end, "name": name, "launched": np.append(asked, -1)[call]}
+    name, names = coded(event.name for event in work)
+    call_times, _ = trace.spans(calls)
+    ids = (np.array([event.args.correlation for event in events], np.int64) for events in (work, calls))
+    call = first_calls(*ids, call_times)
+    columns = {"start": start, "end": end, "name": name, "launched": np.append(call_times, -1)[call]}
     columns |= {"kind": kernels.ops_kinds(names)[name]}
     columns["kind"][len(computed) :] = MEMORY
-    about = [(0, -1)] * len(computed) + [_copy(one.name) for one in copied]
-    columns["copy"], columns["pageable"] = np.array(about, np.int8).reshape(-1, 2).T
+    copies = [(0, -1)] * len(computed) + [_copy(event.name) for event in copied]
+    columns["copy"], columns["pageable"] = np.array(copies, np.int8).reshape(-1, 2).T
     columns["group"], groups = _collectives(trace, operators, calls, work, call, columns)
-    device = np.array([one.args.device for one in work])
+    device = np.array([event.args.device for event in work])
     return {
-        one: Events.of(**{key: own[device == one] for key, own in columns.items()}, names=names, groups=groups)
-        for one in np.unique(device).tolist()
+        number: Events.of(
+            **{key: values[device == number] for key, values in columns.items()}, names=names, groups=groups
+        )
+        for number in np.unique(device).tolist()
     }
 
 
@@ -186,17 +190,18 @@ def _host(trace: _Trace, operators: list[_Event], ranges: Events) -> Events:
 
     Names have no spaces, at which `kernels.short` cuts; those of the optimizer's operators begin with `optimizer: `.
     """
-    wires = [one for one in trace.of("ranges") if _WIRE.match(one.name)]
-    work, until = [], {}
-    for one in sorted(operators + wires, key=lambda one: (one.ts, -one.dur)):
-        if not _AROUND.match(one.name) and one.ts > until.get(one.tid, 0):
-            work.append(one)
-            until[one.tid] = one.ts + one.dur - 5e-4  # half of the clock's resolution: floats are rounded
+    wires = [event for event in trace.of("ranges") if _WIRE.match(event.name)]
+    work = []
+    until = {}
+    for event in sorted(operators + wires, key=lambda event: (event.ts, -event.dur)):
+        if not _AROUND.match(event.name) and event.ts > until.get(event.tid, 0):
+            work.append(event)
+            until[event.tid] = event.ts + event.dur - 5e-4  # half of the clock's resolution: floats are rounded
     start, end = trace.spans(work)
     updating = intervals.holds(start, phases.windows(ranges, Phase.OPTIMIZER))
     names = [
-        f"{'optimizer: ' * (inside and not _WIRE.match(one.name))}{one.name.replace(' ', '-')}"
-        for one, inside in zip(work, updating.tolist(), strict=True)
+        f"{'optimizer: ' * (inside and not _WIRE.match(event.name))}{event.name.replace(' ', '-')}"
+        for event, inside in zip(work, updating.tolist(), strict=True)
     ]
     ops = Events.ranges(start, end, names)
     kind = kernels.ops_kinds(ops.names)[ops.name]
@@ -213,25 +218,31 @@ def _collectives(
     The kernel has it, or the operator that launched it does; without either, it is the only one that there is.
     """
     threads: dict[int | str, list[_Event]] = {}
-    for one in sorted((one for one in operators if one.name == _COLLECTIVE), key=lambda one: one.ts):
-        threads.setdefault(one.tid, []).append(one)
+    for event in sorted((event for event in operators if event.name == _COLLECTIVE), key=lambda event: event.ts):
+        threads.setdefault(event.tid, []).append(event)
     configured = trace.distributed.pg_config
     only = configured[0].pg_name if len(configured) == 1 else None
-    group, groups = np.full(len(work), -1), {}
+    group = np.full(len(work), -1)
+    groups = {}
     for place in np.flatnonzero(columns["kind"] == COMMUNICATION).tolist():
-        about = work[place].args
-        if about.group is None and call[place] >= 0:
+        args = work[place].args
+        if args.group is None and call[place] >= 0:
             launch = calls[call[place]]
-            own = threads.get(launch.tid, [])
-            before = own[bisect(own, launch.ts, key=lambda one: one.ts) - 1] if own else launch
+            thread_events = threads.get(launch.tid, [])
+            before = (
+                thread_events[bisect(thread_events, launch.ts, key=lambda event: event.ts) - 1]
+                if thread_events
+                else launch
+            )
             if before.ts <= launch.ts < before.ts + before.dur:
-                about = before.args
-        if (name := only if about.group is None else about.group) is not None:
+                args = before.args
+        if (name := only if args.group is None else args.group) is not None:
             group[place] = groups.setdefault(name, len(groups))
     return group, tuple(groups)
 
 
 def _copy(name: str) -> tuple[int, int]:
     """(TO_DEVICE, TO_HOST or 0; pageable: 1, 0 or -1) of "Memcpy HtoD (Pageable -> Device)"."""
-    found = _COPY.search(name)
-    return found.lastindex if found else 0, 1 if "Pageable" in name else 0 if "Pinned" in name else -1
+    match = _COPY.search(name)
+    pageable = 1 if "Pageable" in name else 0 if "Pinned" in name else -1
+    return match.lastindex if match else 0, pageable

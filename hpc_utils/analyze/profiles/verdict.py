@@ -80,7 +80,9 @@ def rounded(value: float) -> float:
 
 def percent(name: str, share: float | None, sense: str = "", threshold: float | None = None) -> Evidence:
     """In %; a share of None or NaN is not known."""
-    value, limit = (None if one is None or math.isnan(one) else rounded(100 * one) for one in (share, threshold))
+    value, limit = (
+        None if number is None or math.isnan(number) else rounded(100 * number) for number in (share, threshold)
+    )
     return Evidence(name, value, "%", sense, limit)
 
 
@@ -136,8 +138,11 @@ class Verdict:
             "confidence": round(self.confidence, 2),
             "certainty": self.certainty,
             "reason": self.reason,
-            "evidence": [one.as_json() for one in self.evidence],
-            "advice": [{"try": one.action, "gain": one.gain, "at_most": one.at_most} for one in self.advice],
+            "evidence": [item.as_json() for item in self.evidence],
+            "advice": [
+                {"try": proposal.action, "gain": proposal.gain, "at_most": proposal.at_most}
+                for proposal in self.advice
+            ],
             "remarks": list(self.remarks),
         }
 
@@ -145,8 +150,8 @@ class Verdict:
         """As text: the verdict, then evidence, advice and remarks, each on its line."""
         return [
             f"{self.bound} ({self.certainty} confidence, {self.confidence:.2f}: {self.reason})",
-            *(f"  {one}" for one in self.evidence),
-            *(f"  try: {one.action}: {one.gain}" for one in self.advice),
+            *(f"  {item}" for item in self.evidence),
+            *(f"  try: {proposal.action}: {proposal.gain}" for proposal in self.advice),
             *(f"  note: {remark}" for remark in self.remarks),
         ]
 

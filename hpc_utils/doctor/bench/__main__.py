@@ -41,11 +41,12 @@ class Options:
 
 def main(arguments: list[str]) -> int:
     """Measure and write the record; the exit code. If it is not 0, the launcher ends all ranks."""
-    what, options = arguments[0], process.parse(Options, arguments[1:])
+    benchmark = arguments[0]
+    options = process.parse(Options, arguments[1:])
     signal.signal(signal.SIGTERM, leave)  # so that copies of data sets are removed
-    own = launcher.load(options.launcher) if options.launcher else None
-    if own:
-        os.environ["RANK"] = str(own.join().rank)
+    own_launcher = launcher.load(options.launcher) if options.launcher else None
+    if own_launcher:
+        os.environ["RANK"] = str(own_launcher.join().rank)
     console = process.start(LIMIT, GRACE)
     # Before ranks are pinned: the identity counts the usable cores.
     record = {"hardware_id": provenance.hardware_id()}
@@ -54,28 +55,30 @@ def main(arguments: list[str]) -> int:
     from hpc_utils.train.ranks import setup  # torch, which takes seconds
 
     try:
-        config = RunConfig(batch_per_device=1, collective_timeout=COLLECTIVE, device="cpu" if own else "auto")
-        with setup(config, own) as ranks:
+        config = RunConfig(
+            batch_per_device=1, collective_timeout=COLLECTIVE, device="cpu" if own_launcher else "auto"
+        )
+        with setup(config, own_launcher) as ranks:
             if ranks.oversubscribed:
                 console.line("more ranks than cores: the times include waiting for a core")
             shared = {"repeats": options.repeats, "seconds": SECONDS, "console": console}
-            if what == "allreduce":
+            if benchmark == "allreduce":
                 limit = provenance.HardwareId.parse(record["hardware_id"]).link_gbit
                 record |= allreduce.measure(ranks, largest=options.largest, link_gbit=limit, **shared)
             else:
                 record |= storage.measure(ranks, dataset=options.dataset, **shared)
-            for line in {"allreduce": allreduce.table, "storage": storage.table}[what](record):
+            for line in {"allreduce": allreduce.allreduce_table, "storage": storage.table}[benchmark](record):
                 console.line(line)
             if ranks.is_main:
                 record |= {"provenance": provenance.collect()}
                 name = f"{record['hardware_id']}-{ranks.nodes}x{ranks.ranks_per_node}"
-                console.line(f"record: {probes.keep(ranks.backend if own else what, name, record)}")
+                console.line(f"record: {probes.keep(ranks.backend if own_launcher else benchmark, name, record)}")
                 if options.copy:
                     atomic.write_json(Path(options.copy), record)
             ranks.barrier()  # end together: launchers log errors if the store ends before other ranks
             ranks.settle()
-        if own:
-            own.leave()
+        if own_launcher:
+            own_launcher.leave()
     except (ConfigError, datasets.DataError) as error:
         console.line(f"error: {error}")
         return error.exit_code

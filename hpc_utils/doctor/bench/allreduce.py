@@ -52,7 +52,8 @@ def measure(
     import torch
 
     buffer = torch.zeros(largest * 2**20 // 4, device=ranks.device)  # sums stay zero, however often
-    groups, plan = list(_groups(ranks, parts)), []
+    groups = list(_groups(ranks, parts))
+    plan = []
     for group in groups:
         for bytes_, times in _sizes(ranks, group, buffer, smallest, repeats, seconds / len(groups), console):
             plan.append((group, bytes_, times, []))
@@ -73,14 +74,16 @@ def measure(
                 "ranks": group.nodes * group.ranks_per_node,
                 "nodes": group.nodes,
                 "ranks_per_node": group.ranks_per_node,
-                "samples": [{"bytes": one[1], "seconds": one[3]} for one in plan if one[0] is group],
+                "samples": [
+                    {"bytes": bytes_, "seconds": measured} for part, bytes_, _, measured in plan if part is group
+                ],
             }
             for group in groups
         },
     }
 
 
-def table(record: Mapping[str, Any]) -> Iterator[str]:
+def allreduce_table(record: Mapping[str, Any]) -> Iterator[str]:
     """The record in the form of nccl-tests: medians, shortest and longest repeat."""
     for name, group in record["groups"].items():
         yield f"{name}: {GROUPS[name]} ({group['ranks']} on {group['nodes']} node(s), {record['backend']})"
@@ -104,12 +107,13 @@ class Group(NamedTuple):
 
 def _groups(ranks: Ranks, parts: bool) -> Iterator[Group]:
     """All ranks, and inside and between nodes where there are both. Every rank makes every group, as torch requires."""
-    nodes, each = ranks.nodes, ranks.ranks_per_node
-    yield Group("all", nodes, each, ranks.everyone)
-    if not parts or nodes == 1 or each == 1:
+    nodes = ranks.nodes
+    ranks_per_node = ranks.ranks_per_node
+    yield Group("all", nodes, ranks_per_node, ranks.everyone)
+    if not parts or nodes == 1 or ranks_per_node == 1:
         return
     node, leaders = ranks.split()
-    yield Group("intra", 1, each, node)
+    yield Group("intra", 1, ranks_per_node, node)
     yield Group("inter", nodes, 1, leaders)
 
 
@@ -117,19 +121,21 @@ def _sizes(
     ranks: Ranks, group: Group, buffer: torch.Tensor, smallest: int, repeats: int, seconds: float, console: Console
 ) -> Iterator[tuple[int, int]]:
     """(bytes, calls in a repeat) of the sizes that fit into `seconds` on this group, warmed up."""
-    left, once, bytes_ = seconds, 0.0, smallest
+    remaining = seconds
+    call_seconds = 0.0
+    bytes_ = smallest
     while bytes_ <= buffer.nbytes:
-        if (repeats + 2) * STEP * once > left:
+        if (repeats + 2) * STEP * call_seconds > remaining:
             console.line(
                 f"{group.name}: {size(bytes_)} and more skipped: they would take more than {seconds:.0f} s "
-                f"({size(bytes_ // STEP)} took {once:.2g} s)"
+                f"({size(bytes_ // STEP)} took {call_seconds:.2g} s)"
             )
             return
         console.progress(f"{group.name}, {size(bytes_)}, warm-up")
         for _ in range(2):  # the first connects the ranks and allocates memory
-            once = all_reduce_seconds(ranks, buffer[: bytes_ // 4], 1, group.processes)
-        times = max(1, min(MOST, round(MOMENT / once)))
-        left -= (repeats * times + 2) * once
+            call_seconds = all_reduce_seconds(ranks, buffer[: bytes_ // 4], 1, group.processes)
+        times = max(1, min(MOST, round(MOMENT / call_seconds)))
+        remaining -= (repeats * times + 2) * call_seconds
         yield bytes_, times
         bytes_ *= STEP
 

@@ -39,8 +39,8 @@ def profile(config: RunConfig, batches: Sequence[int], repeats: int, tell: Calla
         config: what is computed; the number of epochs and the layout do not matter.
         tell: called with a line after each repeat.
     """
-    alone = {"parallel": "none", "global_batch": max(batches), "batch_per_device": None, "evaluate_every": 0}
-    config = config.model_copy(update=alone | {"link_gbit": None})
+    single_device = {"parallel": "none", "global_batch": max(batches), "batch_per_device": None, "evaluate_every": 0}
+    config = config.model_copy(update=single_device | {"link_gbit": None})
     exact = precision.matmul_precision(config.precision, deterministic=config.deterministic)
     with (
         setup(config) as ranks,
@@ -79,7 +79,10 @@ def profile(config: RunConfig, batches: Sequence[int], repeats: int, tell: Calla
                     fractions[name].append(fraction)
             tell(f"repeat {number} of {repeats}")
         bytes_of = {name: parameter.nbytes for name, parameter in trainer.model.named_parameters()}
-        order = sorted(((name, statistics.median(own)) for name, own in fractions.items()), key=lambda one: one[1])
+        order = sorted(
+            ((name, statistics.median(parameter_fractions)) for name, parameter_fractions in fractions.items()),
+            key=lambda item: item[1],
+        )
         hardware = provenance.hardware_id()
         record = computed(config) | {
             "hardware_id": provenance.HardwareId.parse(hardware).machine or hardware,
@@ -88,7 +91,7 @@ def profile(config: RunConfig, batches: Sequence[int], repeats: int, tell: Calla
             "device_name": ranks.device_name,
             "parameters": stopwatch.facts["parameters"],
             "gradient_bytes": sum(weight.nbytes for _, weight in gradients),
-            "batches": [{"batch": batch, **own} for batch, own in times.items()],
+            "batches": [{"batch": batch, **phase_times} for batch, phase_times in times.items()],
             "ready": [{"name": name, "bytes": bytes_of[name], "fraction": fraction} for name, fraction in order],
             "provenance": provenance.collect(source_code.files(config.workload)),
         }
@@ -144,5 +147,6 @@ class Stopwatch(StepClock):
     def fractions(self) -> list[tuple[str, float]]:
         """(parameter, fraction of the backward pass gone) of the last step."""
         marks = dict(self._steps[-1])
-        begun, whole = marks["forward"], self._between(marks["forward"], marks["backward"])
-        return [(name, self._between(begun, mark) / whole) for name, mark in self._ready]
+        begun = marks["forward"]
+        duration = self._between(begun, marks["backward"])
+        return [(name, self._between(begun, mark) / duration) for name, mark in self._ready]

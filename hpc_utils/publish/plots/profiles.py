@@ -30,7 +30,7 @@ def _rows(count: int, width: float = style.PAGE) -> tuple[Figure, plt.Axes]:
 
 def parts(groups: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     """What `breakdown` draws: group, rank, device, and each of `PARTS` in percent of the span (NaN: not known). Each moment counts
-    once, for the first part that it belongs to. `groups`: frames of `analyze.profiles.breakdown.table`, by name (before, after)."""
+    once, for the first part that it belongs to. `groups`: frames of `analyze.profiles.breakdown.breakdown_table`, by name (before, after)."""
     frames = []
     for name, frame in groups.items():
         rows = frame.drop(columns=["rank", "device", "remarks"], errors="ignore").astype("Float64").astype(float)
@@ -69,7 +69,7 @@ def breakdown(shares: pd.DataFrame) -> Figure:
 )
 def overlap(frame: pd.DataFrame) -> Figure:
     """Each rank's hidden and exposed communication in ms, and the time that moved bytes and the wait for the slowest rank.
-    `frame`: `analyze.profiles.breakdown.table` with `collectives.table`."""
+    `frame`: `analyze.profiles.breakdown.breakdown_table` with `collectives.collectives_table`."""
     known = frame[frame.communication_ns.notna()]
     figure, (panels,) = drawing.panels(2, height=0.5 + 0.25 * len(known), sharex=True, sharey=True)
     for axes, names in zip(panels, OVERLAP, strict=True):

@@ -88,7 +88,7 @@ def test_graphs_traced_whole_are_busy_and_reported() -> None:
 
 def test_two_devices_are_several_and_the_table_knows_what_is_not_known() -> None:
     work = [(0, 10, COMPUTE)]
-    frame = breakdown.table([timeline(work, device=0), timeline(work, device=1), timeline(None, rank=1)])
+    frame = breakdown.breakdown_table([timeline(work, device=0), timeline(work, device=1), timeline(None, rank=1)])
     assert frame.compute_ns.tolist()[:2] == [10, 10]
     assert frame.communication_ns.isna().all()
     assert frame.span_ns.isna().tolist() == [False, False, True]

@@ -44,7 +44,7 @@ def test_wire_and_waiting_are_recovered_whatever_the_clocks(rows: list, wire: in
     late = arrivals.max(axis=1)[:, None]
     assert found.wire_ns.tolist() == [wire] * len(rows)
     assert found.waiting_ns.tolist() == (late - arrivals).tolist()
-    frame = collectives.table(ranks_of(arrivals, wire, shift * 100))
+    frame = collectives.collectives_table(ranks_of(arrivals, wire, shift * 100))
     assert frame.waiting_ns.tolist() == (late - arrivals).sum(axis=0).tolist()
     assert frame.wire_ns.tolist() == [wire * len(rows)] * 3
 
@@ -165,4 +165,4 @@ def test_nothing_to_match(work: list | None) -> None:
     found = collectives.match(timelines)
     assert len(found) == 0 and found.wire_ns.tolist() == []
     assert collectives.straggler(found) is None
-    assert collectives.table(timelines).waiting_ns.tolist() == [0, 0]
+    assert collectives.collectives_table(timelines).waiting_ns.tolist() == [0, 0]

@@ -45,7 +45,7 @@ def _metrics(path: Path) -> list[dict[str, float]]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_columns_are_the_metrics_of_the_report(reports: Path, name: str) -> None:
-    frame, metrics = ncu.read(reports / name), _metrics(reports / name)
+    frame, metrics = ncu.read_kernels(reports / name), _metrics(reports / name)
     assert tuple(frame) == ncu.COLUMNS
     assert len(frame) == len(metrics) > 0
     assert (frame.device != "").all()
@@ -63,10 +63,10 @@ def test_columns_are_the_metrics_of_the_report(reports: Path, name: str) -> None
 
 
 def test_operations_are_those_of_the_source_code(reports: Path) -> None:
-    points = roofline.points(ncu.read(reports / NAMES[0]))
+    points = roofline.points(ncu.read_kernels(reports / NAMES[0]))
     assert (points.precision == "fp64").all() and (points.intensity < 1).all()
     assert points.share.isna().all()  # a workstation's GPU is not in our table
-    assert (ncu.read(reports / NAMES[2]).flops == 0).all()  # a transpose computes nothing
+    assert (ncu.read_kernels(reports / NAMES[2]).flops == 0).all()  # a transpose computes nothing
 
 
 def test_a_truncated_report_is_reported(reports: Path, tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_a_truncated_report_is_reported(reports: Path, tmp_path: Path) -> None:
     for size in (*range(4, len(whole), len(whole) // 40), len(whole) - 1):
         path.write_bytes(whole[:size])
         with pytest.raises(ProfileError, match=r"part\.ncu-rep: not a complete report"):
-            ncu.read(path)
+            ncu.read_kernels(path)
 
 
 def test_a_damaged_report_that_ends_nvidias_reader_does_not_end_us(reports: Path, tmp_path: Path) -> None:
@@ -85,16 +85,16 @@ def test_a_damaged_report_that_ends_nvidias_reader_does_not_end_us(reports: Path
     path = tmp_path / "odd.ncu-rep"
     path.write_bytes(content)
     with pytest.raises(ProfileError, match=r"odd\.ncu-rep: (?:damaged|not a complete report)"):
-        ncu.read(path)
+        ncu.read_kernels(path)
 
 
 def test_what_is_no_report_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "other.ncu-rep"
     path.write_bytes(b"SQLite format 3\0")
     with pytest.raises(ProfileError, match="not a complete report"):
-        ncu.read(path)
+        ncu.read_kernels(path)
     with pytest.raises(ProfileError, match=r"missing\.ncu-rep: cannot be read: No such file"):
-        ncu.read(tmp_path / "missing.ncu-rep")
+        ncu.read_kernels(tmp_path / "missing.ncu-rep")
 
 
 class _Metric:

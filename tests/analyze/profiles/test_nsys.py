@@ -53,7 +53,7 @@ def real(request: pytest.FixtureRequest) -> Path:
 
 
 def test_real_exports_hold_what_sql_finds_in_them(real: Path) -> None:
-    found = nsys.read(real)
+    found = nsys.read_report(real)
     assert [(one.rank, one.device, one.world_size) for one in found] == [(0, 0, 2), (1, 1, 2)]
     [(began,)] = sql(real, "SELECT utcEpochNs FROM TARGET_INFO_SESSION_START_TIME")
     for one in found:
@@ -83,7 +83,7 @@ def test_real_exports_hold_what_sql_finds_in_them(real: Path) -> None:
 def test_what_was_put_in_comes_out(tmp_path: Path, version: str, ranks: int, devices: int) -> None:
     path = tmp_path / "made.sqlite"
     made = synthetic_export.write(path, version=version, kernels=2_000, ranks=ranks, devices=devices, steps=4)
-    found = nsys.read(path)
+    found = nsys.read_report(path)
     assert len(found) == ranks * devices
     for place, one in enumerate(found):
         truth = made[place // devices]
@@ -113,11 +113,11 @@ def test_what_was_put_in_comes_out(tmp_path: Path, version: str, ranks: int, dev
 def test_ranks_are_known_by_device_where_one_torchrun_started_one_each(tmp_path: Path) -> None:
     path = tmp_path / "made.sqlite"
     synthetic_export.write(path, kernels=50, ranks=3)
-    found = nsys.read(path)
+    found = nsys.read_report(path)
     assert [(one.rank, one.world_size) for one in found] == [(0, 3), (1, 3), (2, 3)]
     assert "rank taken from the device's number" in remarks_of(found)
     sql(path, "UPDATE META_DATA_CAPTURE SET value = '--nnodes=2' WHERE value = '--nnodes=1'")
-    assert [(one.rank, one.world_size) for one in nsys.read(path)] == [(None, None)] * 3
+    assert [(one.rank, one.world_size) for one in nsys.read_report(path)] == [(None, None)] * 3
 
 
 # -- what an export lacks -------------------------------------------------------------------------------------
@@ -125,26 +125,26 @@ def test_ranks_are_known_by_device_where_one_torchrun_started_one_each(tmp_path:
 
 def test_a_missing_table_is_no_such_events_and_is_reported(small: Path) -> None:
     sql(small, "DROP TABLE CUPTI_ACTIVITY_KIND_RUNTIME", "DROP TABLE CUPTI_ACTIVITY_KIND_MEMCPY")
-    found = nsys.read(small)
+    found = nsys.read_report(small)
     assert all(np.all(one.ops.launched == -1) for one in found)
     assert not any(np.any(one.ops.copy) for one in found)
     assert "launch times are not known" in remarks_of(found)
     sql(small, "DROP TABLE NVTX_EVENTS", "DROP TABLE TARGET_INFO_SESSION_START_TIME")
-    found = nsys.read(small)
+    found = nsys.read_report(small)
     assert [len(one.ranges) for one in found] == [0, 0]
     assert "no NVTX ranges" in remarks_of(found)
     assert not any(one.aligned for one in found)
 
 
 def test_data_ranges_of_a_thread_that_prefetches_are_not_the_loop_s(small: Path) -> None:
-    before = nsys.read(small)
+    before = nsys.read_report(small)
     row = "SELECT start, [end] + 7, eventType, globalTid + {}, domainId, 'data' FROM NVTX_EVENTS WHERE text = 'step'"
     insert = "INSERT INTO NVTX_EVENTS (start, [end], eventType, globalTid, domainId, text) "
     counts = []
     for thread in (1, 0):
         sql(small, insert + row.format(thread))
         counts.append(
-            [len(now.ranges) - len(then.ranges) for now, then in zip(nsys.read(small), before, strict=True)]
+            [len(now.ranges) - len(then.ranges) for now, then in zip(nsys.read_report(small), before, strict=True)]
         )
     assert counts == [[0, 0], [3, 3]]
 
@@ -152,24 +152,24 @@ def test_data_ranges_of_a_thread_that_prefetches_are_not_the_loop_s(small: Path)
 def test_an_export_without_a_gpu_has_ranges_and_no_work(small: Path) -> None:
     for table in ("KERNEL", "MEMCPY", "MEMSET", "RUNTIME"):
         sql(small, f"DELETE FROM CUPTI_ACTIVITY_KIND_{table}")
-    found = nsys.read(small)
+    found = nsys.read_report(small)
     assert [(one.ops, one.device, len(named(one.ranges, "step")[0])) for one in found] == [(None, None, 3)] * 2
     assert "no events of a GPU" in remarks_of(found)
     assert all(one["busy_ns"] is None for one in breakdowns(found))
     sql(small, "DROP TABLE NVTX_EVENTS")
-    [one] = nsys.read(small)
+    [one] = nsys.read_report(small)
     assert one.ops is None
     assert "no NVTX ranges" in remarks_of([one])
 
 
 def test_graphs_that_were_traced_whole_are_unknown_work(small: Path) -> None:
-    before = nsys.read(small)[0]
+    before = nsys.read_report(small)[0]
     sql(
         small,
         "INSERT INTO CUPTI_ACTIVITY_KIND_GRAPH_TRACE (start, end, deviceId, contextId, streamId, correlationId, globalPid, "
         "graphId, graphExecId) SELECT 1000, 900000, 0, 1, 7, 5, min(globalPid), 1, 1 FROM CUPTI_ACTIVITY_KIND_KERNEL",
     )
-    found = nsys.read(small)
+    found = nsys.read_report(small)
     graphs = found[0].ops.of_kind(UNKNOWN)
     assert (graphs.end - graphs.start).tolist() == [899_000]
     assert "1 launches of CUDA graphs were traced whole" in remarks_of(found)
@@ -184,15 +184,15 @@ def test_graphs_that_left_no_work_are_reported(small: Path) -> None:
         "INSERT INTO StringIds VALUES (9999, 'cudaGraphLaunch_v10000')",
         f"{launch} SELECT 10, 20, 0, min(globalTid), 777777, 9999, 0 FROM CUPTI_ACTIVITY_KIND_RUNTIME",
     )
-    assert "1 launches of CUDA graphs, whose work was not recorded" in remarks_of(nsys.read(small))
+    assert "1 launches of CUDA graphs, whose work was not recorded" in remarks_of(nsys.read_report(small))
     sql(small, "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET correlationId = 777777 WHERE rowid = 5")
-    assert "CUDA graphs" not in remarks_of(nsys.read(small))
+    assert "CUDA graphs" not in remarks_of(nsys.read_report(small))
 
 
 def test_a_newer_schema_is_read_and_reported(small: Path) -> None:
-    assert "newer" not in remarks_of(nsys.read(small))
+    assert "newer" not in remarks_of(nsys.read_report(small))
     sql(small, "UPDATE META_DATA_EXPORT SET value = '3.26.1' WHERE name = 'EXPORT_SCHEMA_VERSION'")
-    assert "schema 3.26 is newer than" in remarks_of(nsys.read(small))
+    assert "schema 3.26 is newer than" in remarks_of(nsys.read_report(small))
 
 
 def test_what_nsys_lost_is_repeated(small: Path) -> None:
@@ -207,7 +207,7 @@ def test_what_nsys_lost_is_repeated(small: Path) -> None:
         "source INTEGER NOT NULL, severity INTEGER NOT NULL, text TEXT NOT NULL, globalPid INTEGER)",
         f"INSERT INTO DIAGNOSTIC_EVENT VALUES {', '.join(values)}",
     )
-    remarks = remarks_of(nsys.read(small))
+    remarks = remarks_of(nsys.read_report(small))
     assert lost in remarks
     assert "Out of disk." in remarks
     assert other not in remarks
@@ -242,7 +242,7 @@ def test_a_rank_is_known_by_its_launcher(
             connection.execute(
                 "INSERT INTO TARGET_INFO_SYSTEM_ENV VALUES (1, '', 'DeviceEnvironment', 17, ?)", [text]
             )
-    [one] = nsys.read(path)
+    [one] = nsys.read_report(path)
     assert (one.rank, one.world_size) == expected
 
 
@@ -265,7 +265,7 @@ def test_a_rank_is_known_by_its_launcher(
 def test_what_is_no_complete_export_is_refused(small: Path, spoil, words: str) -> None:
     spoil(small)
     with pytest.raises(ProfileError, match=words):
-        nsys.read(small)
+        nsys.read_report(small)
 
 
 def test_damage_is_an_error_or_harmless_but_never_a_traceback(small: Path) -> None:
@@ -277,7 +277,7 @@ def test_damage_is_an_error_or_harmless_but_never_a_traceback(small: Path) -> No
             damaged[draw.randrange(100, len(damaged))] = draw.randrange(256)
         small.write_bytes(damaged)
         try:
-            nsys.read(small)
+            nsys.read_report(small)
         except ProfileError as error:
             assert str(small) in str(error)
             refused += 1
@@ -290,7 +290,7 @@ def test_damage_is_an_error_or_harmless_but_never_a_traceback(small: Path) -> No
 )
 def test_a_file_name_is_no_uri(small: Path, name: str) -> None:
     path = small.rename(small.with_name(name))
-    assert len(nsys.read(path)) == 2
+    assert len(nsys.read_report(path)) == 2
     assert sorted(one.name for one in path.parent.iterdir()) == [name]
 
 
@@ -302,7 +302,7 @@ def test_a_report_without_an_nsys_states_how_to_export_it(tmp_path: Path, monkey
     report = tmp_path / "run rank0.nsys-rep"
     report.write_bytes(b"NVIDIA Tegra Profiler Report 1.\n")
     with pytest.raises(ProfileError, match=r"nsys export --type sqlite run rank0\.nsys-rep"):
-        nsys.read(report)
+        nsys.read_report(report)
 
 
 def test_the_export_beside_a_report_is_taken_unless_it_is_older(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -310,7 +310,7 @@ def test_the_export_beside_a_report_is_taken_unless_it_is_older(small: Path, mon
     report = small.with_suffix(".nsys-rep")
     report.write_bytes(b"NVIDIA Tegra Profiler Report 1.\n")
     os.utime(report, (1, 1))
-    assert [one.source for one in nsys.read(report)] == [str(report)] * 2
+    assert [one.source for one in nsys.read_report(report)] == [str(report)] * 2
     os.utime(small, (0, 0))
     with pytest.raises(ProfileError, match="nsys is not installed here"):
-        nsys.read(report)
+        nsys.read_report(report)

@@ -43,14 +43,14 @@ def test_a_report_is_exported_beside_nothing_and_a_truncated_one_is_refused(nsys
     if not source.is_file():
         pytest.skip(f"no real report at {source} (set HPC_DATA_MIRROR)")
     before = sorted(source.parent.iterdir())
-    [one] = reader.read(source)
+    [one] = reader.read_report(source)
     assert (one.source, one.rank, one.world_size, one.device, len(one.ops)) == (str(source), 0, 4, 0, 24_801)
     assert (one.device_name, one.aligned, one.remarks) == ("NVIDIA A100-SXM4-40GB", True, ())
     assert sorted(source.parent.iterdir()) == before
     path = tmp_path / "cut.nsys-rep"
     path.write_bytes(source.read_bytes()[: int(source.stat().st_size * 0.4)])
     with pytest.raises(ProfileError, match=r"cut\.nsys-rep could not be exported"):
-        reader.read(path)
+        reader.read_report(path)
 
 
 def test_two_ranks_under_torchrun_mark_their_phases(nsys: str, tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_two_ranks_under_torchrun_mark_their_phases(nsys: str, tmp_path: Path) -
         )
     assert done.returncode == 0, done.stderr
     for rank in (0, 1):
-        [one] = reader.read(tmp_path / f"run-rank{rank}.nsys-rep")
+        [one] = reader.read_report(tmp_path / f"run-rank{rank}.nsys-rep")
         assert (one.rank, one.world_size, one.device, one.ops) == (rank, 2, None, None)
         assert reader.NO_GPU in one.remarks
         found = {row["phase"]: row for row in phases.spent(one)}

@@ -76,7 +76,7 @@ def test_the_table_counts_work_for_the_phase_that_launched_it() -> None:
         (400, 450, MEMORY, {"launched": 30}),
     ]
     marks = [(0, 20, "forward"), (20, 30, "backward"), (30, 40, "optimizer"), (0, 40, "step")]
-    frame = phases.table([timeline(work, marks), timeline(None, marks[:1], rank=1)])
+    frame = phases.phase_table([timeline(work, marks), timeline(None, marks[:1], rank=1)])
     assert dict(zip(frame.phase[:4], frame.device_ns[:4], strict=True)) == {
         "step": 350, "forward": 50, "backward": 250, "optimizer": 50
     }  # fmt: skip

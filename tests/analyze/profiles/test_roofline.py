@@ -38,7 +38,7 @@ def test_another_gpu_is_not_guessed() -> None:
 
 
 def test_each_gpu_has_its_document_and_faster_narrower_precisions() -> None:
-    for one in peaks.table():
+    for one in peaks.read_peaks():
         assert "https://" in one.source and one.bandwidth > 0
         dense = [one.flops[precision] for precision in ("fp32", "tf32", "bf16", "fp8") if precision in one.flops]
         assert one.flops["fp16"] >= one.flops["fp32"] > 0 and dense == sorted(dense)

@@ -25,12 +25,12 @@ EPOCH = 1_759_300_074  # s: a day in 2025
 
 def one(path: Path, events, **head):
     """The only timeline of a handmade trace."""
-    (found,) = trace.read(write(path / "trace.json", made.trace(events, **head)))
+    (found,) = trace.read_trace(write(path / "trace.json", made.trace(events, **head)))
     return found
 
 
 def test_the_ranks_of_a_compiled_run() -> None:
-    found = [line for rank in (0, 7) for line in trace.read(made.real(f"8xH100-compiled/rank{rank}.json.gz"))]
+    found = [line for rank in (0, 7) for line in trace.read_trace(made.real(f"8xH100-compiled/rank{rank}.json.gz"))]
     assert [(line.rank, line.world_size, line.device) for line in found] == [(rank, 8, rank) for rank in (0, 7)]
     for line in found:
         assert (line.device_name, line.aligned, line.remarks) == ("NVIDIA H100 80GB HBM3", True, ())
@@ -44,7 +44,7 @@ def test_the_ranks_of_a_compiled_run() -> None:
 
 
 def test_an_old_trace_in_whole_microseconds() -> None:
-    (line,) = trace.read(made.real("v100-resnet50-workers0.pt.trace.json.gz"))
+    (line,) = trace.read_trace(made.real("v100-resnet50-workers0.pt.trace.json.gz"))
     assert (line.rank, line.world_size, line.device, line.device_name) == (None, None, 0, "Tesla V100-DGXS-32GB")
     assert (line.aligned, line.remarks) == (True, ())
     assert np.all(line.ops.launched >= 0)
@@ -191,7 +191,7 @@ def test_each_device_of_a_process_has_a_timeline(tmp_path: Path) -> None:
     events.append(event("user_annotation", "step", 0, 9, pid=4, tid=4))
     names = [{"id": 0, "name": "AMD Instinct MI250X"}, {"id": 1, "name": "AMD Instinct MI250X"}]
     path = write(tmp_path / "t.json", made.trace(events, deviceProperties=names))
-    first, second = trace.read(path)
+    first, second = trace.read_trace(path)
     assert (first.device, second.device) == (0, 1)
     assert (first.ops.start.tolist(), second.ops.start.tolist()) == ([2000], [1000, 3000])
     assert first.device_name == "AMD Instinct MI250X" and first.ranges is second.ranges
@@ -207,7 +207,7 @@ def test_what_is_missing_is_in_the_remarks(tmp_path: Path) -> None:
 def test_what_kineto_writes_wrong_is_read_all_the_same(tmp_path: Path) -> None:
     text = json.dumps(made.trace([kernel("a", 1, 1), kernel("k: inf", 3, 1)]))
     text = text.replace('"stream": 7', '"stream": 7, "memory bandwidth (GB/s)": inf, "x": -nan', 1).encode()
-    (found,) = trace.read(write(tmp_path / "t.json", text.replace(b'"a"', b'"\xe4"')))
+    (found,) = trace.read_trace(write(tmp_path / "t.json", text.replace(b'"a"', b'"\xe4"')))
     assert found.ops.start.tolist() == [1000, 3000]
 
 
@@ -226,7 +226,7 @@ def test_what_kineto_writes_wrong_is_read_all_the_same(tmp_path: Path) -> None:
 def test_a_file_that_is_no_complete_trace_is_refused(tmp_path: Path, content) -> None:
     path = write(tmp_path / "odd.json", content)
     with pytest.raises(ProfileError, match="no complete trace") as refused:
-        trace.read(path)
+        trace.read_trace(path)
     assert str(path) in str(refused.value) and "\n" not in str(refused.value)
 
 
@@ -235,7 +235,7 @@ def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
     for data in (b"", packed[: len(packed) // 2], packed[:200] + bytes(50) + packed[250:]):
         (tmp_path / "odd.json.gz").write_bytes(data)
         with pytest.raises(ProfileError, match=r"no complete trace|cannot be read"):
-            trace.read(tmp_path / "odd.json.gz")
+            trace.read_trace(tmp_path / "odd.json.gz")
 
 
 def test_a_trace_that_torch_writes_here(tmp_path: Path) -> None:
@@ -259,7 +259,7 @@ with profile() as found:
 found.export_chrome_trace("{tmp_path}/rank0.json.gz")
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=120, capture_output=True)
-    (found,) = trace.read(tmp_path / "rank0.json.gz")
+    (found,) = trace.read_trace(tmp_path / "rank0.json.gz")
     assert (found.device, found.device_name, found.aligned) == (None, "CPU", True)
     work = [found.ops.names[number] for number in found.ops.name]
     assert (work.count("gloo:all_reduce"), work.count("aten::linear"), work.count("AddmmBackward0")) == (2, 2, 2)

@@ -24,13 +24,13 @@ RANGES = [(0, 50 * MS, "step"), (50 * MS, 100 * MS, "step"), (70 * MS, 85 * MS, 
 
 
 def test_a_bar_s_parts_are_the_span() -> None:
-    figure = profiles.breakdown(profiles.parts({"run": breakdown.table([timeline(WORK, RANGES)])})).figure
+    figure = profiles.breakdown(profiles.parts({"run": breakdown.breakdown_table([timeline(WORK, RANGES)])})).figure
     assert ends(figure.axes[0]) == [(0, 50), (50, 70), (70, 80), (80, 95), (95, 100)]
 
 
 def test_communication_that_is_not_known_is_reported_and_not_drawn_as_none() -> None:
     several = [timeline([WORK[0]], [], rank=rank, world_size=2) for rank in (0, 1)]
-    figure = profiles.breakdown(profiles.parts({"run": breakdown.table(several)})).figure
+    figure = profiles.breakdown(profiles.parts({"run": breakdown.breakdown_table(several)})).figure
     assert sum("not known" in text.get_text() for text in figure.axes[0].texts) == 2
 
 
