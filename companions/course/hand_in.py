@@ -243,13 +243,13 @@ def _copy_study_files(index: StudyIndex, runs: pd.DataFrame, output: Path) -> tu
     """Copy file and workloads of a study outside `jobs/studies`; returns the names of the copies, and of what is not here."""
     if not (study := _study_file(index)):
         return [], []
-    here = Path.cwd()
+    root = Path.cwd()
     files = {study.name: study}
     for module in sorted({name.partition(":")[0] for name in runs.workload if ":" in name}):
-        for file in source_code.files(f"{module}:") or [here / f"{module.replace('.', '/')}.py"]:
+        for file in source_code.files(f"{module}:") or [root / f"{module.replace('.', '/')}.py"]:
             theirs = file.is_relative_to(sys.prefix) or module.startswith(("hpc_utils.", "companions."))
-            if file.is_relative_to(here) and not theirs:
-                files[str(file.relative_to(here))] = file
+            if file.is_relative_to(root) and not theirs:
+                files[str(file.relative_to(root))] = file
     copied = [name for name, file in files.items() if file.is_file()]
     for name in copied:
         atomic.write_text(output / name, files[name].read_text())

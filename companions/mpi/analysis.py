@@ -27,18 +27,18 @@ def measure(results: Path, runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataF
     backward pass without the wait for others), exposed (that wait), hidden (the rest of the all-reduce), optimizer.
     """
     loop = runs.workload.str.extract(LOOPS, expand=False).str.lower()
-    own = points.unprofiled(runs[(runs.workload == "mnist_cnn") | loop.notna()])
-    own = own.assign(parallel=loop.reindex(own.index).fillna(own.parallel))
+    compared = points.unprofiled(runs[(runs.workload == "mnist_cnn") | loop.notna()])
+    compared = compared.assign(parallel=loop.reindex(compared.index).fillna(compared.parallel))
     columns = [f"{name}_seconds" for name in ("data", "forward", "backward", "optimizer", "comm", "overlap")]
-    times = epochs.groupby("run_id")[columns].mean().reindex(own.run_id).set_index(own.index)
-    alone = own.world_size == 1  # Horovod has no counters: NaN
-    communication, hidden = (times[f"{name}_seconds"].mask(alone, 0.0) for name in ("comm", "overlap"))
-    records = [read_json(results / "runs" / run / "run.json") for run in own.run_id]
+    times = epochs.groupby("run_id")[columns].mean().reindex(compared.run_id).set_index(compared.index)
+    is_single = compared.world_size == 1  # Horovod has no counters: NaN
+    communication, hidden = (times[f"{name}_seconds"].mask(is_single, 0.0) for name in ("comm", "overlap"))
+    records = [read_json(results / "runs" / run / "run.json") for run in compared.run_id]
     exposed = communication - hidden
-    return own.assign(
-        framework=own.parallel.map(FRAMEWORKS),
+    return compared.assign(
+        framework=compared.parallel.map(FRAMEWORKS),
         overlap=[_overlaps(record["config"]) for record in records],
-        pass_seconds=[record["train_samples"] for record in records] / own.throughput,
+        pass_seconds=[record["train_samples"] for record in records] / compared.throughput,
         loader_seconds=times.data_seconds,
         compute_seconds=times.forward_seconds + times.backward_seconds - exposed.fillna(0.0),
         exposed_seconds=exposed,
@@ -56,31 +56,36 @@ def configurations(measured: pd.DataFrame) -> pd.DataFrame:
     """A row for each configuration of `measure` on devices of its own: `PLACE`, each of `MEASURES` and speedup (over the same
     framework on one rank) with <column>_low and <column>_high (95 %), over_ddp (time of a step over DDP's on as many ranks)
     likewise, repeats, runs."""
-    found = points.gather(measured[~points.barred(measured)], MEASURES, ["framework", "overlap"])
+    gathered = points.gather(measured[~points.barred(measured)], MEASURES, ["framework", "overlap"])
     alike = ["hardware_id", "threads_per_rank", "global_batch", "steps_per_epoch"]
     rows = []
-    for row in found.to_dict("records"):
-        others = found[(found[alike].fillna(0) == pd.Series(row)[alike].fillna(0)).all(axis=1)]
-        one = others[(others.parallel == row["parallel"]) & (others.world_size == 1)]
-        link = others.link_gbit.fillna(0) == (0 if row["link_gbit"] != row["link_gbit"] else row["link_gbit"])
-        ddp = others[(others.parallel == "ddp") & (others.world_size == row["world_size"]) & link]
-        gain, over = stats.UNKNOWN, stats.UNKNOWN
-        if len(one) and row["world_size"] > 1:
-            gain = stats.ratio(row["throughput_each"], one.throughput_each.iloc[0])
+    for row in gathered.to_dict("records"):
+        similar = gathered[(gathered[alike].fillna(0) == pd.Series(row)[alike].fillna(0)).all(axis=1)]
+        single = similar[(similar.parallel == row["parallel"]) & (similar.world_size == 1)]
+        link = similar.link_gbit.fillna(0) == (0 if row["link_gbit"] != row["link_gbit"] else row["link_gbit"])
+        ddp = similar[(similar.parallel == "ddp") & (similar.world_size == row["world_size"]) & link]
+        gain = stats.UNKNOWN
+        over_ddp = stats.UNKNOWN
+        if len(single) and row["world_size"] > 1:
+            gain = stats.ratio(row["throughput_each"], single.throughput_each.iloc[0])
         if len(ddp) and row["parallel"] not in ("ddp", "none"):
-            over = stats.ratio(row["step_seconds_each"], ddp.step_seconds_each.iloc[0])
-        rows.append(row | gain.columns("speedup") | over.columns("over_ddp"))
+            over_ddp = stats.ratio(row["step_seconds_each"], ddp.step_seconds_each.iloc[0])
+        rows.append(row | gain.columns("speedup") | over_ddp.columns("over_ddp"))
     ends = stats.columns([*MEASURES, "speedup", "over_ddp"])
     table = pd.DataFrame(rows, columns=[*PLACE, "steps_per_epoch", *ends, "repeats", "runs"])
     order = {"parallel": list(FRAMEWORKS).index}
-    by = ["parallel", "world_size", "overlap"]
-    return table.sort_values(by, key=lambda own: own.map(order.get(own.name, lambda value: value)), ignore_index=True)
+
+    def position(column: pd.Series) -> pd.Series:
+        return column.map(order.get(column.name, lambda value: value))
+
+    return table.sort_values(["parallel", "world_size", "overlap"], key=position, ignore_index=True)
 
 
 def learned(runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
     """Every evaluation of `runs`: framework, world_size, run_id, epoch, train_loss, test_accuracy."""
-    own = epochs.merge(runs[["run_id", "framework", "world_size"]], on="run_id").dropna(subset=["test_accuracy"])
-    return own[["framework", "world_size", "run_id", "epoch", "train_loss", "test_accuracy"]]
+    evaluations = epochs.merge(runs[["run_id", "framework", "world_size"]], on="run_id")
+    evaluations = evaluations.dropna(subset=["test_accuracy"])
+    return evaluations[["framework", "world_size", "run_id", "epoch", "train_loss", "test_accuracy"]]
 
 
 def benchmark(results: Path, name: str, metric: str, column: str) -> pd.DataFrame:
@@ -92,5 +97,5 @@ def benchmark(results: Path, name: str, metric: str, column: str) -> pd.DataFram
     columns |= {"note": "note", "repeats": "repeats"}
     path = results / "bench" / f"{name}.csv"
     rows = pd.read_csv(path) if path.is_file() else pd.DataFrame(columns=["metric", *columns.values()])
-    found = rows.loc[rows.metric == metric, [*columns.values()]].set_axis([*columns], axis=1)
-    return found.reset_index(drop=True)
+    table = rows.loc[rows.metric == metric, [*columns.values()]].set_axis([*columns], axis=1)
+    return table.reset_index(drop=True)

@@ -33,8 +33,8 @@ def step_parts(table: pd.DataFrame) -> Figure:
 def speedup(table: pd.DataFrame) -> Figure:
     """`table`: `analysis.configurations` of several ranks."""
     figure, ((axes,),) = drawing.panels(1, height=2.4)
-    beside = 1 + 0.03 * table.framework.map(list(FRAMEWORKS.values()).index)  # no interval hides another
-    drawing.lines(axes, table.assign(place=table.world_size * beside), "place", "speedup", "framework")
+    offsets = 1 + 0.03 * table.framework.map(list(FRAMEWORKS.values()).index)  # no interval hides another
+    drawing.lines(axes, table.assign(place=table.world_size * offsets), "place", "speedup", "framework")
     ends = [table.world_size.min(), table.world_size.max()]
     axes.plot(ends, ends, label="ideal", **style.IDEAL)
     drawing.ranks_axis(axes, table.world_size)
@@ -65,9 +65,10 @@ def side_by_side(table: pd.DataFrame, column: str) -> Figure:
     rows = max(table.groupby("case").size())
     figure, grid = drawing.panels(1, len(cases), height=0.5 + 0.2 * rows, sharex=True)
     for (axes,), case in zip(grid, cases, strict=True):
-        own = table[table.case == case]
-        drawing.points(axes, range(len(own)), own, column, horizontal=True, **style.series(0) | {"linestyle": "none"})
-        drawing.named_rows(axes, own.variant)
+        variants = table[table.case == case]
+        look = style.series(0) | {"linestyle": "none"}
+        drawing.points(axes, range(len(variants)), variants, column, horizontal=True, **look)
+        drawing.named_rows(axes, variants.variant)
         axes.set_title(case)
         axes.label_outer()
     drawing.log_axis(grid[-1][0].xaxis)

@@ -34,14 +34,15 @@ def measure(results: Path, runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataF
     Added: library; threads; cores (the logical CPUs that the run was pinned to); busy (cores at work, the mean over T); outside (of its
     cores' time, the share that was not its own); test_auc (NaN: not two classes), test_accuracy and test_loss, the last.
     """
-    own = runs[runs.workload.str.match(WORKLOADS)]
-    own = points.unprofiled(own[~points.barred(own)])
+    tree_runs = runs[runs.workload.str.match(WORKLOADS)]
+    tree_runs = points.unprofiled(tree_runs[~points.barred(tree_runs)])
     last = epochs.sort_values("epoch").groupby("run_id").last().reindex(columns=MEASURES[-3:])
-    cpu, threads = pd.to_numeric(own.cpu_seconds), pd.to_numeric(own.threads_per_rank)
-    pinned = [load_run(results / "runs" / run)["ranks"].cores.iloc[0] for run in own.run_id]
-    return own.drop(columns="test_accuracy").join(last, on="run_id").assign(
-        library=own.workload.str.replace(WORKLOADS, "", regex=True), threads=threads, cores=pinned,
-        busy=cpu / own.seconds, outside=points.outside_load(own, threads),
+    cpu = pd.to_numeric(tree_runs.cpu_seconds)
+    threads = pd.to_numeric(tree_runs.threads_per_rank)
+    pinned = [load_run(results / "runs" / run)["ranks"].cores.iloc[0] for run in tree_runs.run_id]
+    return tree_runs.drop(columns="test_accuracy").join(last, on="run_id").assign(
+        library=tree_runs.workload.str.replace(WORKLOADS, "", regex=True), threads=threads, cores=pinned,
+        busy=cpu / tree_runs.seconds, outside=points.outside_load(tree_runs, threads),
     )  # fmt: skip
 
 
@@ -51,13 +52,17 @@ def by_threads(measured: pd.DataFrame) -> pd.DataFrame:
     Columns: `PLACE`, cores; each of `MEASURES`, speedup and efficiency (over one thread, all else equal) with <column>_low and
     <column>_high (95 %); repeats; runs.
     """
-    found = points.gather(measured, MEASURES, ["library", "threads", "cores"])
-    alike = points.number(found, [name for name in (*points.SAME, *points.POINT) if name != "threads_per_rank"])
+    configurations = points.gather(measured, MEASURES, ["library", "threads", "cores"])
+    names = [name for name in (*points.SAME, *points.POINT) if name != "threads_per_rank"]
+    alike = points.number(configurations, names)
     rows = []
-    for row, group in zip(found.to_dict("records"), alike, strict=True):
-        one = found[(alike == group) & (found.threads == 1)].throughput_each
-        gain = stats.ratio(row["throughput_each"], one.iloc[0]) if len(one) and row["threads"] > 1 else stats.UNKNOWN
-        gain = stats.Estimate(1.0, float("nan"), float("nan"), row["repeats"]) if row["threads"] == 1 else gain
+    for row, group in zip(configurations.to_dict("records"), alike, strict=True):
+        single = configurations[(alike == group) & (configurations.threads == 1)].throughput_each
+        gain = stats.UNKNOWN
+        if row["threads"] == 1:
+            gain = stats.Estimate(1.0, float("nan"), float("nan"), row["repeats"])
+        elif len(single) and row["threads"] > 1:
+            gain = stats.ratio(row["throughput_each"], single.iloc[0])
         rows.append(row | gain.columns("speedup") | gain.times(1 / row["threads"]).columns("efficiency"))
     return pd.DataFrame(rows, columns=COLUMNS).sort_values(["library", "device", "threads"], ignore_index=True)
 
@@ -85,16 +90,17 @@ def learning(measured: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
     """Every evaluation of each library's configuration of most threads: library, threads, run_id, epoch, elapsed (T so far, s), test_auc
     and test_accuracy."""
     most = measured[measured.threads == measured.groupby(["library", "device"]).threads.transform("max")]
-    own = epochs.merge(most[["run_id", "library", "threads"]], on="run_id").sort_values(["run_id", "epoch"])
-    own["elapsed"] = own.groupby("run_id").seconds.cumsum()
-    return own.reindex(columns=["library", "threads", "run_id", "epoch", "elapsed", "test_auc", "test_accuracy"])
+    evaluations = epochs.merge(most[["run_id", "library", "threads"]], on="run_id").sort_values(["run_id", "epoch"])
+    evaluations["elapsed"] = evaluations.groupby("run_id").seconds.cumsum()
+    columns = ["library", "threads", "run_id", "epoch", "elapsed", "test_auc", "test_accuracy"]
+    return evaluations.reindex(columns=columns)
 
 
 def spent(measured: pd.DataFrame, epochs: pd.DataFrame, prices: Mapping[str, cost.Billing]) -> pd.DataFrame:
     """`cost.to_finish` of the configurations, with library and threads."""
     names = measured[["workload", "library"]].drop_duplicates()
-    found = cost.to_finish(measured, epochs, prices).merge(names, on="workload")
-    return found.assign(threads=found.threads_per_rank).sort_values(["library", "threads"], ignore_index=True)
+    costs = cost.to_finish(measured, epochs, prices).merge(names, on="workload")
+    return costs.assign(threads=costs.threads_per_rank).sort_values(["library", "threads"], ignore_index=True)
 
 
 def break_even(costs: pd.DataFrame) -> pd.DataFrame:
@@ -107,10 +113,10 @@ def break_even(costs: pd.DataFrame) -> pd.DataFrame:
     on_gpu = costs[costs.device != "cpu"].sort_values("wall_seconds").drop_duplicates("library").set_index("library")
     rows = []
     for row in costs[costs.device == "cpu"].sort_values("wall_seconds").drop_duplicates("library").itertuples():
-        there = on_gpu.wall_seconds.get(row.library, float("nan"))
+        gpu_seconds = on_gpu.wall_seconds.get(row.library, float("nan"))
         for ratio in RATIOS:
-            may = row.wall_seconds / ratio
-            better = "not measured" if there != there else "GPU" if there < may else "CPU"
-            rows.append((row.library, row.threads, row.wall_seconds, ratio, may, there, better, row.runs))
+            may_take = row.wall_seconds / ratio
+            better = "not measured" if gpu_seconds != gpu_seconds else "GPU" if gpu_seconds < may_take else "CPU"
+            rows.append((row.library, row.threads, row.wall_seconds, ratio, may_take, gpu_seconds, better, row.runs))
     names = ["library", "threads", "seconds", "price_ratio", "may_take", "gpu_seconds", "better", "runs"]
     return pd.DataFrame(rows, columns=names)

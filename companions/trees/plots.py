@@ -20,9 +20,9 @@ def scaling(table: pd.DataFrame) -> Figure:
         look = style.series(LIBRARIES.index(library)) | {"label": library}
         for axes, column in ((speed, "throughput"), (efficiency, "efficiency")):
             drawing.points(axes, rows.threads, rows, column, **look)
-        one = rows[rows.threads == 1]
-        if len(one):
-            speed.plot(rows.threads, one.throughput.iloc[0] * rows.threads, label="ideal", **style.IDEAL)
+        single = rows[rows.threads == 1]
+        if len(single):
+            speed.plot(rows.threads, single.throughput.iloc[0] * rows.threads, label="ideal", **style.IDEAL)
     efficiency.axhline(100, **style.IDEAL)
     drawing.scaling_axes(speed, efficiency, table.threads, "threads", "rows")
     return figure

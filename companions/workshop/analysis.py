@@ -30,7 +30,7 @@ DEFINITIONS: dict[str, dict[str, str]] = {
     OURS: {"loss": "train_loss", "accuracy": "train_accuracy", "throughput": "throughput"}
     | {f"{level}_bytes": f"{level}_training" for level in LEVELS},
 }
-MEASURES = [column for of in DEFINITIONS.values() for column in of.values()]
+MEASURES = [column for definition in DEFINITIONS.values() for column in definition.values()]
 MEASURES += ["test_loss", "test_accuracy", "updates", "total_seconds", "utilisation", "power_watts"]
 SCALING = ("throughput_scaling", "memory_scaling", "node_scaling")
 COLUMNS = stats.columns([*DEFINITIONS[OURS], *SCALING])
@@ -64,15 +64,16 @@ def measure(results: Path, runs: pd.DataFrame, epochs: pd.DataFrame, studies: It
 
 
 def _of_run(results: Path, run: Any, epochs: pd.DataFrame) -> dict[str, float]:
-    folder, last = results / "runs" / run.run_id, epochs.iloc[-1]
+    folder = results / "runs" / run.run_id
+    last = epochs.iloc[-1]
     ranks = pd.read_csv(io.BytesIO(packed.content(folder / "ranks.csv")))
     evaluation = epochs.eval_seconds.sum()
     parts = (run.setup_seconds, run.warmup_seconds, run.seconds, evaluation, epochs.checkpoint_seconds.sum())
-    found = {name: last.get(name) for name in ("train_loss", "train_accuracy", "test_loss", "test_accuracy")}
-    found |= {f"own_{name}": ranks.iloc[0].get(f"train_{name}") for name in ("loss", "accuracy")}
-    found |= {"updates": epochs.steps.sum(), "total_seconds": np.nansum(parts)}
-    found |= {"with_evaluation": run.samples / (run.seconds + evaluation)}
-    return found | _levels(results, run.run_id, ranks.iloc[0], epochs)
+    measures = {name: last.get(name) for name in ("train_loss", "train_accuracy", "test_loss", "test_accuracy")}
+    measures |= {f"own_{name}": ranks.iloc[0].get(f"train_{name}") for name in ("loss", "accuracy")}
+    measures |= {"updates": epochs.steps.sum(), "total_seconds": np.nansum(parts)}
+    measures |= {"with_evaluation": run.samples / (run.seconds + evaluation)}
+    return measures | _levels(results, run.run_id, ranks.iloc[0], epochs)
 
 
 def _levels(results: Path, run: str, rank: pd.Series, epochs: pd.DataFrame) -> dict[str, float]:
@@ -80,15 +81,15 @@ def _levels(results: Path, run: str, rank: pd.Series, epochs: pd.DataFrame) -> d
     if log.empty or epochs.ended.isna().any():
         return {}
     begun = epochs.ended - epochs.seconds - epochs.checkpoint_seconds
-    at = log.time.to_numpy()[:, None]
-    training = log[((at >= begun.to_numpy()) & (at <= epochs.ended.to_numpy())).any(axis=1)]
-    found = {"utilisation": training.utilization_percent.mean(), "power_watts": training.power_watts.mean()}
+    times = log.time.to_numpy()[:, None]
+    training = log[((times >= begun.to_numpy()) & (times <= epochs.ended.to_numpy())).any(axis=1)]
+    measures = {"utilisation": training.utilization_percent.mean(), "power_watts": training.power_watts.mean()}
     for when, rows in (("training", training), ("always", log)):
         if len(rows):
             sizes = (rows.bytes / 2**20).round()
             values = sizes.max(), sizes.mean(), max(statistics.multimode(sizes))
-            found |= {f"{level}_{when}": value * 2**20 for level, value in zip(LEVELS, values, strict=True)}
-    return found
+            measures |= {f"{level}_{when}": value * 2**20 for level, value in zip(LEVELS, values, strict=True)}
+    return measures
 
 
 def _monitored(results: Path, run: str, rank: Mapping[str, Any]) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -110,7 +111,8 @@ def logs(results: Path, run: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The memory of every device, with the columns of `nvidia-smi --query-gpu=timestamp,index,name,memory.used,memory.total`
     (MiB), and the processes of every rank, with psrecord's (MB)."""
     ranks = pd.read_csv(io.BytesIO(packed.content(results / "runs" / run / "ranks.csv"))).to_dict("records")
-    gpus, trees = [], []
+    gpus = []
+    trees = []
     for rank in ranks:
         log, tree = _monitored(results, run, rank)
         if log.empty:
@@ -123,15 +125,15 @@ def logs(results: Path, run: str) -> tuple[pd.DataFrame, pd.DataFrame]:
             "rank": rank["rank"], "Elapsed time": tree.time - tree.time.min(), "CPU (%)": tree.utilization_percent,
             "Real (MB)": tree.rss_bytes / 2**20, "Virtual (MB)": tree.virtual_bytes / 2**20,
         }))  # fmt: skip
-    return tuple(pd.concat(own, ignore_index=True) if own else pd.DataFrame() for own in (gpus, trees))
+    return tuple(pd.concat(tables, ignore_index=True) if tables else pd.DataFrame() for tables in (gpus, trees))
 
 
 def configurations(measured: pd.DataFrame, series: str) -> pd.DataFrame:
     """One row per configuration of a series: `points.gather` of `MEASURES`, and config, its name in the tables."""
-    own = measured[(measured.series == series) & ~points.barred(measured)]
-    found = points.gather(own, MEASURES)
-    found["config"] = [label(row.nodes, row.ranks_per_node) for row in found.itertuples()]
-    return found.sort_values(["world_size", "nodes"], ignore_index=True)
+    series_runs = measured[(measured.series == series) & ~points.barred(measured)]
+    table = points.gather(series_runs, MEASURES)
+    table["config"] = [label(row.nodes, row.ranks_per_node) for row in table.itertuples()]
+    return table.sort_values(["world_size", "nodes"], ignore_index=True)
 
 
 def label(nodes: float, per_node: float) -> str:
@@ -140,26 +142,28 @@ def label(nodes: float, per_node: float) -> str:
     return devices if nodes == 1 else f"{nodes:g} nodes x {devices}"
 
 
-def one_node(found: pd.DataFrame, definition: str = OURS) -> pd.DataFrame:
+def one_node(table: pd.DataFrame, definition: str = OURS) -> pd.DataFrame:
     """Table 1: 1, 2, 4 and 8 devices of a node. Columns: see `_table`."""
-    return _table(found, [(1, devices) for devices in DEVICES], definition)
+    return _table(table, [(1, devices) for devices in DEVICES], definition)
 
 
-def several_nodes(found: pd.DataFrame, definition: str = OURS) -> pd.DataFrame:
+def several_nodes(table: pd.DataFrame, definition: str = OURS) -> pd.DataFrame:
     """Table 2: 1, 2, 4 and 8 nodes with two devices each. Columns: see `_table`."""
-    return _table(found, [(nodes, PER_NODE) for nodes in NODES], definition)
+    return _table(table, [(nodes, PER_NODE) for nodes in NODES], definition)
 
 
-def _table(found: pd.DataFrame, layouts: Iterable[tuple[int, int]], definition: str) -> pd.DataFrame:
+def _table(table: pd.DataFrame, layouts: Iterable[tuple[int, int]], definition: str) -> pd.DataFrame:
     """A row for each layout, measured or not, by one definition.
 
     Columns: those of `CONFIGURATION`; loss, accuracy (last epoch, training), throughput, peak_bytes, mean_bytes, mode_bytes;
     throughput_scaling, memory_scaling (of the mean; over 1 device), node_scaling (of the throughput, over one node with as
     many devices); each with <column>_low and <column>_high (95 %); repeats; runs.
     """
-    columns, layouts = DEFINITIONS[definition], list(layouts)
-    by_layout = {(row["nodes"], row["ranks_per_node"]): row for row in found.to_dict("records")}
-    one, node = by_layout.get((1, 1)), by_layout.get((1, layouts[0][1]))
+    columns = DEFINITIONS[definition]
+    layouts = list(layouts)
+    by_layout = {(row["nodes"], row["ranks_per_node"]): row for row in table.to_dict("records")}
+    device = by_layout.get((1, 1))
+    node = by_layout.get((1, layouts[0][1]))
     rows = []
     for nodes, per_node in layouts:
         row = {
@@ -168,25 +172,27 @@ def _table(found: pd.DataFrame, layouts: Iterable[tuple[int, int]], definition: 
             "ranks_per_node": per_node,
             "world_size": nodes * per_node,
         }
-        if own := by_layout.get((nodes, per_node)):
-            row |= {"global_batch": own["global_batch"], "repeats": own["repeats"], "runs": own["runs"]}
+        if measured := by_layout.get((nodes, per_node)):
+            row |= {name: measured[name] for name in ("global_batch", "repeats", "runs")}
             for name, column in columns.items():
-                row |= {name + end: own[column + end] for end in stats.ENDS}
+                row |= {name + end: measured[column + end] for end in stats.ENDS}
             for name, column, base in (
-                ("throughput_scaling", "throughput", one), ("memory_scaling", "mean_bytes", one), ("node_scaling", "throughput", node),
+                ("throughput_scaling", "throughput", device), ("memory_scaling", "mean_bytes", device),
+                ("node_scaling", "throughput", node),
             ):  # fmt: skip
-                row |= points.over(own, base, columns[column]).columns(name)
+                row |= points.over(measured, base, columns[column]).columns(name)
         rows.append(row)
     return pd.DataFrame(rows).reindex(columns=[*CONFIGURATION, *COLUMNS, "repeats", "runs"])
 
 
-def expected(found: pd.DataFrame, on_gpus: bool) -> pd.DataFrame:
+def expected(table: pd.DataFrame, on_gpus: bool) -> pd.DataFrame:
     """A row for each of `EXPECTED`, of configurations by our definitions. Columns: check, low, high, value, verdict, runs."""
-    tables = pd.concat([one_node(found), several_nodes(found)]).drop_duplicates(["nodes", "ranks_per_node"])
+    tables = pd.concat([one_node(table), several_nodes(table)]).drop_duplicates(["nodes", "ranks_per_node"])
     tables = tables.set_index(["nodes", "ranks_per_node"])
     rows = []
     for check, (layout, column, *ranges) in EXPECTED.items():
-        row, (low, high) = tables.loc[layout], ranges[0 if on_gpus else 1]
+        row = tables.loc[layout]
+        low, high = ranges[0 if on_gpus else 1]
         value = row[column]
         verdict = "as expected" if low <= value <= high else "not measured" if pd.isna(value) else "differs"
         rows.append(
@@ -195,38 +201,38 @@ def expected(found: pd.DataFrame, on_gpus: bool) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def same_devices(found: pd.DataFrame) -> pd.DataFrame:
+def same_devices(table: pd.DataFrame) -> pd.DataFrame:
     """Configurations of as many devices on one node as on several, and the ratio of their throughput.
 
     Columns: those of `CONFIGURATION`, throughput, ratio (over that of one node), each with its interval; repeats, runs.
     """
-    alone = {row["world_size"]: row for row in found[found.nodes == 1].to_dict("records")}
+    node = {row["world_size"]: row for row in table[table.nodes == 1].to_dict("records")}
     rows = []
-    for row in found.to_dict("records"):
-        base = alone.get(row["world_size"])
-        if base and (found[found.world_size == row["world_size"]].nodes > 1).any():
+    for row in table.to_dict("records"):
+        base = node.get(row["world_size"])
+        if base and (table[table.world_size == row["world_size"]].nodes > 1).any():
             rows.append(row | points.over(row, base, "throughput").columns("ratio"))
     return pd.DataFrame(rows, columns=[*CONFIGURATION, *stats.columns(["throughput", "ratio"]), "repeats", "runs"])
 
 
 def beside(protocol: pd.DataFrame, adjusted: pd.DataFrame) -> pd.DataFrame:
     """The configurations of both, the protocol's first, with the column series; without the values of each run."""
-    both = pd.concat([protocol.assign(series="protocol"), adjusted.assign(series="adjusted")], ignore_index=True)
-    return both.drop(columns=[name for name in both if name == "at" or name.endswith("_each")])
+    table = pd.concat([protocol.assign(series="protocol"), adjusted.assign(series="adjusted")], ignore_index=True)
+    return table.drop(columns=[name for name in table if name == "at" or name.endswith("_each")])
 
 
-def efficiency(found: pd.DataFrame, series: str) -> pd.DataFrame:
+def efficiency(table: pd.DataFrame, series: str) -> pd.DataFrame:
     """A row for each configuration, in terms of 1 device.
 
     Columns: those of `CONFIGURATION`, series; throughput, efficiency (throughput over devices times that of 1 device),
     train_loss, test_loss, each with its interval; updates; repeats, runs.
     """
-    one = next(iter(found[found.world_size == 1].to_dict("records")), None)
+    device = next(iter(table[table.world_size == 1].to_dict("records")), None)
     rows = [
         row
-        | points.over(row, one, "throughput").times(1 / row["world_size"]).columns("efficiency")
+        | points.over(row, device, "throughput").times(1 / row["world_size"]).columns("efficiency")
         | {"series": series}
-        for row in found.to_dict("records")
+        for row in table.to_dict("records")
     ]
     names = stats.columns(["throughput", "efficiency", "train_loss", "test_loss"])
     return pd.DataFrame(rows, columns=[*CONFIGURATION, "series", *names, "updates", "repeats", "runs"])
@@ -234,8 +240,8 @@ def efficiency(found: pd.DataFrame, series: str) -> pd.DataFrame:
 
 def confounds(protocol: pd.DataFrame, adjusted: pd.DataFrame) -> pd.DataFrame:
     """`efficiency` of the protocol beside that of the adjusted study, for each configuration that both measured."""
-    both = pd.concat([efficiency(protocol, "protocol"), efficiency(adjusted, "adjusted")], ignore_index=True)
-    return both[both.groupby("config").series.transform("nunique") == 2].reset_index(drop=True)
+    table = pd.concat([efficiency(protocol, "protocol"), efficiency(adjusted, "adjusted")], ignore_index=True)
+    return table[table.groupby("config").series.transform("nunique") == 2].reset_index(drop=True)
 
 
 def lines(run: Mapping[str, Any], epochs: pd.DataFrame) -> list[str]:

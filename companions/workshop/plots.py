@@ -24,10 +24,10 @@ def throughput(table: pd.DataFrame) -> Figure:
         look = style.series(number) | {"label": name}
         for axes, column in ((speed, "throughput"), (efficiency, "efficiency")):
             drawing.points(axes, rows.world_size * (1 + 0.04 * number), rows, column, **look)
-    one = table[table.world_size == 1]
-    if len(one):
+    device = table[table.world_size == 1]
+    if len(device):
         worlds = sorted(set(table.world_size))
-        speed.plot(worlds, [one.throughput.iloc[0] * world for world in worlds], label="ideal", **style.IDEAL)
+        speed.plot(worlds, [device.throughput.iloc[0] * world for world in worlds], label="ideal", **style.IDEAL)
         efficiency.axhline(100, **style.IDEAL)
     drawing.scaling_axes(speed, efficiency, table.world_size, "devices", "images")
     return figure

@@ -67,9 +67,13 @@ def configurations(runs: pd.DataFrame, study: StudyIndex) -> pd.DataFrame:
     """
     order = {name: number for number, name in enumerate(_series(study))}
     index = [(run.series, run.run_id) for run in study.runs if run.series in order]
-    found = pd.DataFrame(index, columns=["series", "run_id"]).merge(_measured(runs, study)[0], on="run_id")
-    found["memory_bytes"] = memory(found).peak_bytes
-    return found.sort_values(["series", "repeat"], key=lambda own: own.map(order) if own.name == "series" else own)
+    table = pd.DataFrame(index, columns=["series", "run_id"]).merge(_measured(runs, study)[0], on="run_id")
+    table["memory_bytes"] = memory(table).peak_bytes
+
+    def position(column: pd.Series) -> pd.Series:
+        return column.map(order) if column.name == "series" else column
+
+    return table.sort_values(["series", "repeat"], key=position)
 
 
 def left_out(runs: pd.DataFrame, study: StudyIndex) -> list[str]:
@@ -80,7 +84,7 @@ def left_out(runs: pd.DataFrame, study: StudyIndex) -> list[str]:
 def path(study: StudyIndex) -> list[tuple[str, str]]:
     """(step, series) of the cumulative configurations, the plain loop first: without the steps that cannot run there."""
     plain = study.ablation.plain
-    return [(plain, plain), *((one.name, one.upto) for one in study.ablation.steps if one.upto)]
+    return [(plain, plain), *((step.name, step.upto) for step in study.ablation.steps if step.upto)]
 
 
 def verdict(low: float, high: float) -> str:
@@ -98,8 +102,10 @@ def gains(runs: pd.DataFrame, study: StudyIndex) -> pd.DataFrame:
     the cumulative order: memory (factor of the peak of the configuration before), warmup (s more than that before the clock
     starts, compilation included); <gain>_runs (ids). NaN: not measured.
     """
-    table, plain = configurations(runs, study), study.ablation.plain
-    rows, below, before = [], plain, plain
+    table = configurations(runs, study)
+    plain = study.ablation.plain
+    rows = []
+    below = before = plain  # series and name of the nearest step below
     for step in study.ablation.steps:
         row = {name: getattr(step, name) for name in ("about", "parameters", "why")}
         row |= {"step": step.name, "before": before, "repeats": 0}
@@ -109,11 +115,12 @@ def gains(runs: pd.DataFrame, study: StudyIndex) -> pd.DataFrame:
             row["memory"] = _gain(table, step.upto, below, "memory_bytes")[0].value
             row["warmup"] = _median(table, step.upto, "warmup_seconds") - _median(table, below, "warmup_seconds")
         for name, pair in pairs.items():
-            found, row[f"{name}_runs"] = _gain(table, *pair)
-            row |= found.columns(name) | ({"repeats": found.repeats} if name == "together" else {})
-            row[f"{name}_verdict"] = verdict(found.low, found.high) if found.repeats else None
+            gain, row[f"{name}_runs"] = _gain(table, *pair)
+            row |= gain.columns(name) | ({"repeats": gain.repeats} if name == "together" else {})
+            row[f"{name}_verdict"] = verdict(gain.low, gain.high) if gain.repeats else None
         if step.upto and (table.series == step.upto).any():
-            below, before = step.upto, step.name
+            below = step.upto
+            before = step.name
         rows.append(row)
     return pd.DataFrame(rows, columns=COLUMNS)
 
@@ -123,37 +130,44 @@ def best(runs: pd.DataFrame, study: StudyIndex) -> Best | None:
 
     The runs that judge it also chose it: its gain is slightly too high.
     """
-    table, plain, steps = configurations(runs, study), study.ablation.plain, study.ablation.steps
-    found, together = [(plain, "plain loop", ())], ()
+    table = configurations(runs, study)
+    plain = study.ablation.plain
+    steps = study.ablation.steps
+    choices = [(plain, "plain loop", ())]
+    together = ()
     for step in steps:
         if step.upto:
             together = (*together, step.name)
-            found.append((step.upto, f"up to {step.name}", together))
-    found += [(step.alone, f"{step.name} alone", (step.name,)) for step in steps]
-    measured = [one for one in (Best(*one, *_gain(table, one[0], plain)) for one in found) if one.gain.repeats]
-    return max(measured, key=lambda one: one.gain.value, default=None)
+            choices.append((step.upto, f"up to {step.name}", together))
+    choices += [(step.alone, f"{step.name} alone", (step.name,)) for step in steps]
+    candidates = [Best(*choice, *_gain(table, choice[0], plain)) for choice in choices]
+    measured = [candidate for candidate in candidates if candidate.gain.repeats]
+    return max(measured, key=lambda candidate: candidate.gain.value, default=None)
 
 
-def best_table(found: Best, learnt: pd.DataFrame) -> pd.DataFrame:
+def best_table(fastest: Best, learnt: pd.DataFrame) -> pd.DataFrame:
     """`best` in one row: name, steps; gain, low, high, repeats, verdict; of accuracy and loss, where `learnt` (its rows of
     `equivalence`) has them, `<measure>_verdict` and `<measure>` in words; runs."""
-    row = {"name": found.name, "steps": " + ".join(found.steps) or "none"} | found.gain.measure("gain")
-    row |= {"verdict": verdict(*found.gain[1:3]), "runs": found.runs}
-    for one in learnt.to_dict("records"):
-        row |= {f"{one['measure']}_verdict": one["verdict"], one["measure"]: one["words"]}
+    row = {"name": fastest.name, "steps": " + ".join(fastest.steps) or "none"} | fastest.gain.measure("gain")
+    row |= {"verdict": verdict(*fastest.gain[1:3]), "runs": fastest.runs}
+    for judgement in learnt.to_dict("records"):
+        row |= {f"{judgement['measure']}_verdict": judgement["verdict"], judgement["measure"]: judgement["words"]}
     return pd.DataFrame([row])
 
 
 def speeds(runs: pd.DataFrame, study: StudyIndex, labels: Mapping[str, str] | None = None) -> pd.DataFrame:
     """One row per configuration of `labels` ({series: label}; default: the cumulative ones, by their step): label, series;
     throughput (sample/s), low, high (95 %), repeats; step_ms, warmup (s) and memory_bytes, medians; runs."""
-    table, rows = configurations(runs, study), []
+    table = configurations(runs, study)
+    rows = []
     for series, label in (labels or {series: step for step, series in path(study)}).items():
-        own = table[table.series == series]
-        if len(own):
-            row = {"label": label, "series": series} | stats.median(own.throughput.tolist()).measure("throughput")
-            row |= {"step_ms": 1e3 * step_seconds(own).median(), "warmup": _median(own, series, "warmup_seconds")}
-            rows.append(row | {"memory_bytes": own.memory_bytes.median(), "runs": tuple(own.run_id)})
+        series_runs = table[table.series == series]
+        if len(series_runs):
+            throughput = stats.median(series_runs.throughput.tolist())
+            row = {"label": label, "series": series} | throughput.measure("throughput")
+            row["step_ms"] = 1e3 * step_seconds(series_runs).median()
+            row["warmup"] = _median(series_runs, series, "warmup_seconds")
+            rows.append(row | {"memory_bytes": series_runs.memory_bytes.median(), "runs": tuple(series_runs.run_id)})
     names = ["label", "series", "throughput", "low", "high", "repeats", "step_ms", "warmup", "memory_bytes", "runs"]
     return pd.DataFrame(rows, columns=names)
 
@@ -165,18 +179,20 @@ def profile(runs: pd.DataFrame, epochs: pd.DataFrame, study: StudyIndex) -> pd.D
     mean step is split as its sampled steps are, the epochs weighted by their steps. An epoch's first step is always sampled,
     so its own work (starting a loader) weighs too much in the split, but not in the sum.
     """
-    table, rows = configurations(runs, study), []
+    table = configurations(runs, study)
+    rows = []
     for step, series in path(study):
-        own = epochs[epochs.run_id.isin(table.run_id[table.series == series])]
-        sampled = own[[f"{name}_seconds" for name in PHASES]].astype(float)
-        whole = (own.step_mean.astype(float) / sampled.sum(axis=1)).where(sampled.notna().all(axis=1), 1.0)
-        weighted = sampled.mul(own.steps * whole, axis=0)
-        rest = own.step_mean.astype(float) - sampled.data_seconds
-        weighted["undivided_seconds"] = (rest * own.steps).where(sampled.forward_seconds.isna())
-        each = weighted.groupby(own.run_id).sum(min_count=1).div(own.groupby("run_id").steps.sum(), axis=0)
-        if len(each):
-            phases = {name: 1e3 * each[f"{name}_seconds"].median() for name in PARTS}
-            rows.append({"step": step} | phases | {"runs": tuple(each.index)})
+        series_epochs = epochs[epochs.run_id.isin(table.run_id[table.series == series])]
+        sampled = series_epochs[[f"{name}_seconds" for name in PHASES]].astype(float)
+        scale = (series_epochs.step_mean.astype(float) / sampled.sum(axis=1)).where(sampled.notna().all(axis=1), 1.0)
+        weighted = sampled.mul(series_epochs.steps * scale, axis=0)
+        undivided = series_epochs.step_mean.astype(float) - sampled.data_seconds
+        weighted["undivided_seconds"] = (undivided * series_epochs.steps).where(sampled.forward_seconds.isna())
+        steps = series_epochs.groupby("run_id").steps.sum()
+        means = weighted.groupby(series_epochs.run_id).sum(min_count=1).div(steps, axis=0)
+        if len(means):
+            phases = {name: 1e3 * means[f"{name}_seconds"].median() for name in PARTS}
+            rows.append({"step": step} | phases | {"runs": tuple(means.index)})
     return pd.DataFrame(rows, columns=["step", *PARTS, "runs"])
 
 
@@ -209,12 +225,13 @@ def equivalence(
     evaluation of the last epoch's training, differences relative to the plain loop's); plain, changed (means);
     difference, low, high (90 % interval), margin, repeats; verdict, and in words; runs. Empty where neither was recorded.
     """
-    targets, rows = targets or study.targets, []
-    found = configurations(runs, study)[["series", "repeat", "run_id"]].merge(_final(epochs), on="run_id", how="left")
-    sides = {series: own.set_index("repeat") for series, own in found.groupby("series")}
-    plain = sides.get(study.ablation.plain, found[:0])
+    targets = targets or study.targets
+    rows = []
+    final = configurations(runs, study)[["series", "repeat", "run_id"]].merge(_final(epochs), on="run_id", how="left")
+    sides = {series: series_rows.set_index("repeat") for series, series_rows in final.groupby("series")}
+    plain = sides.get(study.ablation.plain, final[:0])
     for step, series in [*path(study)[1:], *([(best.name, best.series)] if best else [])]:
-        rows += [{"step": step} | row for row in _compared(sides.get(series, found[:0]), plain, targets)]
+        rows += [{"step": step} | row for row in _compared(sides.get(series, final[:0]), plain, targets)]
     return pd.DataFrame(rows, columns=LEARNT)
 
 
@@ -225,15 +242,16 @@ def process_group(runs: pd.DataFrame, study: StudyIndex) -> pd.DataFrame:
     by repeat), low, high (95 %), repeats; runs.
     """
     index = pd.DataFrame([(run.series, run.run_id) for run in study.runs], columns=["series", "run_id"])
-    one = index.drop_duplicates().merge(unprofiled(runs[runs.world_size == 1]), on="run_id")
-    one["alike"] = number(one, ["series", *SAME, "global_batch", "steps_per_epoch"])
-    alone = one.loc[one.parallel == "none", ["alike", "repeat", "throughput", "run_id"]]
-    both = one[one.parallel != "none"].merge(alone, on=["alike", "repeat"], suffixes=("", "_none"))
-    keys, rows = ["series", "precision", "global_batch", "parallel"], []
-    for _, own in both.groupby(["alike", "parallel"], sort=False):
-        row = own.iloc[0][keys].to_dict() | {"throughput": own.throughput.median()}
-        row |= stats.median((own.throughput / own.throughput_none).tolist()).measure("ratio")
-        rows.append(row | {"runs": unique(own.run_id_none, own.run_id)})
+    single = index.drop_duplicates().merge(unprofiled(runs[runs.world_size == 1]), on="run_id")
+    single["alike"] = number(single, ["series", *SAME, "global_batch", "steps_per_epoch"])
+    ungrouped = single.loc[single.parallel == "none", ["alike", "repeat", "throughput", "run_id"]]
+    pairs = single[single.parallel != "none"].merge(ungrouped, on=["alike", "repeat"], suffixes=("", "_none"))
+    keys = ["series", "precision", "global_batch", "parallel"]
+    rows = []
+    for _, group in pairs.groupby(["alike", "parallel"], sort=False):
+        row = group.iloc[0][keys].to_dict() | {"throughput": group.throughput.median()}
+        row |= stats.median((group.throughput / group.throughput_none).tolist()).measure("ratio")
+        rows.append(row | {"runs": unique(group.run_id_none, group.run_id)})
     return pd.DataFrame(rows, columns=[*keys, "throughput", "ratio", "low", "high", "repeats", "runs"])
 
 
@@ -242,14 +260,16 @@ def across_ranks(runs: pd.DataFrame, epochs: pd.DataFrame, targets: Targets) -> 
 
     Columns: workload, dataset, precision, global_batch, parallel, layout; then as of `equivalence`, `plain` being one rank.
     """
-    rows, about = [], ["workload", "dataset", "precision", "global_batch", "parallel", "layout"]
+    columns = ["workload", "dataset", "precision", "global_batch", "parallel", "layout"]
+    rows = []
     runs = unprofiled(runs).drop(columns="test_accuracy").merge(_final(epochs), on="run_id")
-    for _, own in runs.groupby(number(runs, [*SAME, "global_batch", "steps_per_epoch"])):
-        one, several = (side.set_index("repeat") for side in (one_rank(own), own[own.world_size > 1]))
+    for _, workload_runs in runs.groupby(number(runs, [*SAME, "global_batch", "steps_per_epoch"])):
+        single = one_rank(workload_runs).set_index("repeat")
+        several = workload_runs[workload_runs.world_size > 1].set_index("repeat")
         for layout, changed in several.groupby(["parallel", "nodes", "ranks_per_node"]):
-            shown = {**changed.iloc[0][about[:5]], "layout": "{1:g}x{2:g}".format(*layout)}
-            rows += [shown | row for row in _compared(changed, one, targets)]
-    return pd.DataFrame(rows, columns=[*about, *LEARNT[1:]])
+            configuration = {**changed.iloc[0][columns[:5]], "layout": "{1:g}x{2:g}".format(*layout)}
+            rows += [configuration | row for row in _compared(changed, single, targets)]
+    return pd.DataFrame(rows, columns=[*columns, *LEARNT[1:]])
 
 
 def _final(epochs: pd.DataFrame) -> pd.DataFrame:
@@ -261,17 +281,18 @@ def _final(epochs: pd.DataFrame) -> pd.DataFrame:
 
 def _compared(changed: pd.DataFrame, plain: pd.DataFrame, targets: Targets) -> Iterator[dict[str, Any]]:
     """A row for each measure of `_final`, paired by repeat, which is the index of both."""
-    both = changed.join(plain.add_suffix("_plain"), how="inner")
+    pairs = changed.join(plain.add_suffix("_plain"), how="inner")
     for measure, column, margin in (
         ("accuracy", "test_accuracy", targets.accuracy_margin), ("loss", "loss", targets.loss_margin)
     ):  # fmt: skip
-        own = both.dropna(subset=[column, f"{column}_plain"])
-        if own.empty:
+        recorded = pairs.dropna(subset=[column, f"{column}_plain"])
+        if recorded.empty:
             continue
-        after, before = own[column], own[f"{column}_plain"]
+        before = recorded[f"{column}_plain"]
+        after = recorded[column]
         judged = judge((after - before) / (before if measure == "loss" else 1), margin)
         row = {"measure": measure, "margin": margin, "plain": before.mean(), "changed": after.mean()}
-        row |= judged._asdict() | {"runs": unique(own.run_id_plain, own.run_id)}
+        row |= judged._asdict() | {"runs": unique(recorded.run_id_plain, recorded.run_id)}
         yield row | {"words": words(row)}
 
 
@@ -287,7 +308,8 @@ def judge(differences: Sequence[float], margin: float) -> Judged:
     if count < 2:
         return Judged(mean, np.nan, np.nan, count, UNKNOWN)
     error = differences.std(ddof=1) / np.sqrt(count)
-    half, wide = (float(stats.t_quantile(count - 1, p) * error) for p in (0.95, stats.TAILS[1]))
+    half = float(stats.t_quantile(count - 1, 0.95) * error)  # of the 90 % interval
+    wide = float(stats.t_quantile(count - 1, stats.TAILS[1]) * error)  # of the 95 % interval
     verdict = DIFFERS if abs(mean) > wide else UNKNOWN
     if abs(mean) + half < margin:
         verdict = EQUAL
@@ -304,22 +326,24 @@ def words(row: Mapping[str, Any]) -> str:
 
 def _series(study: StudyIndex) -> list[str]:
     steps = study.ablation.steps
-    return [study.ablation.plain, *(one.alone for one in steps), *(one.upto for one in steps if one.upto)]
+    return [study.ablation.plain, *(step.alone for step in steps), *(step.upto for step in steps if step.upto)]
 
 
 def _measured(runs: pd.DataFrame, study: StudyIndex) -> tuple[pd.DataFrame, list[str]]:
     """The ablation's runs by one torch and machine, each once, and remarks (`points.of_one_state`)."""
-    own = {run.run_id for run in study.runs if run.series in _series(study)}
-    return of_one_state(unprofiled(runs[runs.run_id.isin(own)]))
+    run_ids = {run.run_id for run in study.runs if run.series in _series(study)}
+    return of_one_state(unprofiled(runs[runs.run_id.isin(run_ids)]))
 
 
 def _gain(
     table: pd.DataFrame, series: str, against: str, column: str = "throughput"
 ) -> tuple[stats.Estimate, tuple[str, ...]]:
     """Median ratio of `column` over the repeats of both series, and the ids of the runs behind it."""
-    own, other = (table[table.series == one].set_index("repeat") for one in (series, against))
-    ratios = (own[column].astype(float) / other[column].astype(float)).sort_index()
-    runs = unique(*(one.run_id[one.index.isin(own.index) & one.index.isin(other.index)] for one in (other, own)))
+    above = table[table.series == series].set_index("repeat")
+    below = table[table.series == against].set_index("repeat")
+    ratios = (above[column].astype(float) / below[column].astype(float)).sort_index()
+    paired = above.index.intersection(below.index)
+    runs = unique(*(side.run_id[side.index.isin(paired)] for side in (below, above)))
     return stats.median(ratios), runs
 
 

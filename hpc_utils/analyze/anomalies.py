@@ -23,9 +23,9 @@ MEMORY_RATIO = 1.1  # peak memory of the slower point over the other's
 UNKNOWN = "the records show no cause"
 
 
-class About(NamedTuple):
-    """Of a kind of finding: what was expected, the usual cause ("": taken from the records), what to look at, and the cause
-    that comes first on several nodes."""
+class FindingKind(NamedTuple):
+    """A kind of finding: the expectation, the usual cause ("": taken from the records), what to look at, and the cause that
+    comes first on several nodes."""
 
     expected: str
     likely: str
@@ -35,45 +35,45 @@ class About(NamedTuple):
 
 # The most serious first.
 FINDINGS = {
-    "super-linear": About(
+    "super-linear": FindingKind(
         "at most 100 %: more ranks do the same work and communicate",
         "",
         "the baseline first: repeat it, on the same nodes; then a profiled step of both",
     ),
-    "faster with a group": About(
+    "faster with a group": FindingKind(
         "at most the throughput of one process without a group: one rank with a group does the same work and more",
         "",
         "both again, alone on the machine and in turn; outside_seconds in runs.csv",
     ),
-    "throughput falls": About(
+    "throughput falls": FindingKind(
         "at least that of fewer ranks",
         "an all-reduce that a smaller batch a device no longer hides, the input, or cores and memory that ranks of a node share",
         "comm_seconds and overlap_seconds of both in epochs.csv; an all-reduce alone (`hpc bench allreduce`)",
         "the link between nodes, ",
     ),
-    "efficiency rises": About("at most that of fewer ranks", "", "the point of fewer ranks: repeat it first"),
-    "outside load": About(
+    "efficiency rises": FindingKind("at most that of fewer ranks", "", "the point of fewer ranks: repeat it first"),
+    "outside load": FindingKind(
         f"at most {LOAD:.0%} of the device's cores used by other processes, or stolen by the hypervisor",
         "another program or user of the machine (outside_seconds in runs.csv); a virtual machine's neighbours (steal_seconds)",
         "`top`; then the same runs again, alone on the machine (--redo)",
     ),
-    "repeats spread": About(
+    "repeats spread": FindingKind(
         f"repeats within {SPREAD:.0%} of each other",
         "other work on the machine, or caches that the first repeat found cold",
         "other users of the machine (`top`), clocks (`hpc doctor`); then repeat",
         "nodes that are not alike, ",
     ),
-    "restarted": About(
+    "restarted": FindingKind(
         "runs that were trained without interruption",
         "a time limit, a preemption or a fault; the time is whole, but caches were cold more than once",
         "the same points without these runs",
     ),
-    "barred": About(
+    "barred": FindingKind(
         "no more ranks than cores, and a machine that is not shared on purpose (HPC_SHARED)",
         "a functional test: these runs stand in no scaling figure and no table",
         "a machine with enough cores, or fewer threads per rank at every rank count",
     ),
-    "few repeats": About(
+    "few repeats": FindingKind(
         f"at least {ENOUGH_REPEATS} repeats of every point",
         "runs that are not complete yet, or a study with fewer repeats",
         "`hpc study plan STUDY`, or of its jobs `hpc status`; with fewer repeats intervals are missing or wide",
@@ -100,11 +100,12 @@ def find(runs: pd.DataFrame) -> pd.DataFrame:
     """
     sound = usable(runs).reset_index(drop=True)
     sound["load"] = points.outside_load(sound, sound.threads_per_rank).fillna(0.0)
-    found, configurations = curves(sound), gather(sound)
-    measured = headline(gains(found))
+    curve_points = curves(sound)
+    configurations = gather(sound)
+    measured = headline(gains(curve_points))
     rows = [
         *_super_linear(measured, sound),
-        *_falling(found),
+        *_falling(curve_points),
         *_rising(measured, sound),
         *_faster_with_a_group(configurations[configurations.world_size == 1], sound),
         *_of_configurations(configurations, sound),
@@ -114,10 +115,10 @@ def find(runs: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def counts(found: pd.DataFrame) -> pd.DataFrame:
+def counts(anomalies: pd.DataFrame) -> pd.DataFrame:
     """The number of anomalies of each kind: finding, count, outside (the largest outside load)."""
-    outside = found.value.where(found.finding == "outside load").astype(float)
-    kinds = found.assign(outside=outside).groupby("finding", sort=False)
+    outside = anomalies.value.where(anomalies.finding == "outside load").astype(float)
+    kinds = anomalies.assign(outside=outside).groupby("finding", sort=False)
     return kinds.agg(count=("value", "size"), outside=("outside", "max")).reset_index()
 
 
@@ -127,11 +128,11 @@ def _super_linear(measured: pd.DataFrame, runs: pd.DataFrame) -> Iterator[dict]:
         yield _row("super-linear", row, row["efficiency"], causes) | {"low": row["low"], "high": row["high"]}
 
 
-def _falling(found: pd.DataFrame) -> Iterator[dict]:
-    for before, after, gain in _neighbours(found, "throughput"):
+def _falling(curve_points: pd.DataFrame) -> Iterator[dict]:
+    for before, after, gain in _neighbours(curve_points, "throughput"):
         if gain.high < 1 or (gain.repeats == 1 and gain.value < 1 - SPREAD):
-            each = (f"{row['throughput']:,.0f} samples/s on {_ranks(row)}" for row in (before, after))
-            yield _row("throughput falls", after, gain.value, [" then ".join(each)]) | gain.measure("ratio")
+            speeds = (f"{row['throughput']:,.0f} samples/s on {_ranks(row)}" for row in (before, after))
+            yield _row("throughput falls", after, gain.value, [" then ".join(speeds)]) | gain.measure("ratio")
 
 
 def _rising(measured: pd.DataFrame, runs: pd.DataFrame) -> Iterator[dict]:
@@ -139,18 +140,18 @@ def _rising(measured: pd.DataFrame, runs: pd.DataFrame) -> Iterator[dict]:
         # Both have the same baseline: the ratio of efficiencies is that of the throughputs of a rank.
         gain = speed.times(before["world_size"] / after["world_size"])
         if gain.low > 1 or (gain.repeats == 1 and gain.value > 1 + SPREAD):
-            each = (f"{row['efficiency']:.0%} on {_ranks(row)}" for row in (before, after))
+            efficiencies = (f"{row['efficiency']:.0%} on {_ranks(row)}" for row in (before, after))
             causes = _causes(runs.iloc[before["at"]], runs.iloc[after["at"]])
-            found = _row("efficiency rises", after, after["efficiency"], causes)
-            yield found | {"evidence": "; ".join(filter(None, [" then ".join(each), found["evidence"]]))}
+            anomaly = _row("efficiency rises", after, after["efficiency"], causes)
+            evidence = [" then ".join(efficiencies), anomaly["evidence"]]
+            yield anomaly | {"evidence": "; ".join(filter(None, evidence))}
 
 
-def _faster_with_a_group(alone: pd.DataFrame, runs: pd.DataFrame) -> Iterator[dict]:
-    alone = alone.assign(like=number(alone, [*SAME, "global_batch", "steps_per_epoch"]))
-    plain = alone[alone.parallel == "none"].set_index("like")[["throughput_each", "at"]]
-    for row in (
-        alone[alone.parallel != "none"].join(plain.add_suffix("_one"), on="like", how="inner").to_dict("records")
-    ):
+def _faster_with_a_group(single: pd.DataFrame, runs: pd.DataFrame) -> Iterator[dict]:
+    single = single.assign(like=number(single, [*SAME, "global_batch", "steps_per_epoch"]))
+    plain = single[single.parallel == "none"].set_index("like")[["throughput_each", "at"]]
+    grouped = single[single.parallel != "none"].join(plain.add_suffix("_one"), on="like", how="inner")
+    for row in grouped.to_dict("records"):
         gain = stats.ratio(row["throughput_each"], row["throughput_each_one"])
         if gain.low > 1:
             causes = _causes(runs.iloc[row["at_one"]], runs.iloc[row["at"]])
@@ -160,56 +161,60 @@ def _faster_with_a_group(alone: pd.DataFrame, runs: pd.DataFrame) -> Iterator[di
 def _of_configurations(configurations: pd.DataFrame, runs: pd.DataFrame) -> Iterator[dict]:
     restarted = pd.to_numeric(runs.restarts).fillna(0) > 0
     for row in configurations.to_dict("records"):
-        own = runs.iloc[row["at"]]
-        each = [f"{r.load:.0%} in {r.run_id}" for r in own.itertuples() if r.load > LOAD]
-        if each:
-            if (width := (row["throughput_high"] - row["throughput_low"]) / row["throughput"]) > SPREAD:
-                each.append(f"the 95 % interval of the throughput is {width:.0%} wide")
-            yield _row("outside load", row, own.load.max(), each)
+        repeats = runs.iloc[row["at"]]
+        lines = [f"{run.load:.0%} in {run.run_id}" for run in repeats.itertuples() if run.load > LOAD]
+        if lines:
+            width = (row["throughput_high"] - row["throughput_low"]) / row["throughput"]
+            if width > SPREAD:
+                lines.append(f"the 95 % interval of the throughput is {width:.0%} wide")
+            yield _row("outside load", row, repeats.load.max(), lines)
         spread = np.ptp(row["throughput_each"]) / row["throughput"]
         if spread > SPREAD:
-            ends = own.sort_values("throughput").iloc[[0, -1]].itertuples()
-            yield _row("repeats spread", row, spread, (f"{r.throughput:,.0f} samples/s in {r.run_id}" for r in ends))
-        if len(again := own.run_id[restarted.iloc[row["at"]]]):
-            yield _row("restarted", row, len(again), again)
+            ends = repeats.sort_values("throughput").iloc[[0, -1]].itertuples()
+            speeds = (f"{run.throughput:,.0f} samples/s in {run.run_id}" for run in ends)
+            yield _row("repeats spread", row, spread, speeds)
+        restarted_ids = repeats.run_id[restarted.iloc[row["at"]]]
+        if len(restarted_ids):
+            yield _row("restarted", row, len(restarted_ids), restarted_ids)
     few = configurations[configurations.repeats < ENOUGH_REPEATS]
     for _, rows in few.groupby(number(few, SAME)):
-        each = (
+        lines = (
             f"{row.parallel} {row.layout}, batch {row.global_batch:g}: {row.repeats}" for row in rows.itertuples()
         )
-        yield _row("few repeats", rows.iloc[0][SAME].to_dict(), len(rows), each)
+        yield _row("few repeats", rows.iloc[0][SAME].to_dict(), len(rows), lines)
 
 
 def _causes(slow: pd.DataFrame, fast: pd.DataFrame) -> dict[str, str]:
     """{cause: evidence}: differences in the records that can make the runs `slow` slower than `fast`."""
-    sides, found = (slow, fast), {}
-    faults = [pd.to_numeric(own.page_faults).median() for own in sides]
+    sides = (slow, fast)
+    causes = {}
+    faults = [pd.to_numeric(side.page_faults).median() for side in sides]
     if faults[0] > FAULTS_RATIO * faults[1] and faults[0] - faults[1] > FAULTS:
-        found["page faults"] = "{:,.0f} pages a step, the other {:,.0f}".format(*faults)
-    peaks = [points.memory(own).peak_bytes.median() / 2**20 for own in sides]
+        causes["page faults"] = "{:,.0f} pages a step, the other {:,.0f}".format(*faults)
+    peaks = [points.memory(side).peak_bytes.median() / 2**20 for side in sides]
     if peaks[0] > MEMORY_RATIO * peaks[1]:
-        found["more memory to allocate, and less of it in caches"] = "{:,.0f} MiB, the other {:,.0f}".format(*peaks)
-    loads = [own.load.max() for own in sides]
+        causes["more memory to allocate, and less of it in caches"] = "{:,.0f} MiB, the other {:,.0f}".format(*peaks)
+    loads = [side.load.max() for side in sides]
     if loads[0] > LOAD:
-        found["other processes on its cores"] = "{:.0%} outside load, the other {:.0%}".format(*loads)
-    hosts = [set(own.host.dropna()) for own in sides]
+        causes["other processes on its cores"] = "{:.0%} outside load, the other {:.0%}".format(*loads)
+    hosts = [set(side.host.dropna()) for side in sides]
     if all(hosts) and not hosts[0] & hosts[1]:
-        found["other nodes"] = "on {}, the other on {}".format(*(", ".join(sorted(own)) for own in hosts))
+        causes["other nodes"] = "on {}, the other on {}".format(*(", ".join(sorted(names)) for names in hosts))
     for column, cause in (
         ("pinned", "cores: not both were pinned to them"),
         ("ranks_per_node", "another share of the traffic crosses the link between nodes"),
         ("batch_per_device", "a smaller batch a device fits the caches better"),
     ):
-        values = [own[column].iloc[0] for own in sides]
+        values = [side[column].iloc[0] for side in sides]
         links = column != "ranks_per_node" or slow.nodes.iloc[0] > 1
         if pd.notna(values).all() and values[0] != values[1] and links:
-            found[cause] = f"{column} {values[0]}, the other {values[1]}"
-    return found
+            causes[cause] = f"{column} {values[0]}, the other {values[1]}"
+    return causes
 
 
-def _neighbours(found: pd.DataFrame, value: str) -> Iterator[tuple[dict, dict, stats.Estimate]]:
+def _neighbours(curve_points: pd.DataFrame, value: str) -> Iterator[tuple[dict, dict, stats.Estimate]]:
     """Neighbours on each curve (fewer ranks, more ranks), every rank count by its best layout, with their throughputs' ratio."""
-    best = found.loc[found.groupby(["curve", "world_size"])[value].idxmax()]
+    best = curve_points.loc[curve_points.groupby(["curve", "world_size"])[value].idxmax()]
     rows = best.sort_values(["curve", "world_size"]).to_dict("records")
     for before, after in itertools.pairwise(rows):
         if before["curve"] == after["curve"]:
@@ -218,14 +223,15 @@ def _neighbours(found: pd.DataFrame, value: str) -> Iterator[tuple[dict, dict, s
 
 def _row(finding: str, row: dict, value: float, evidence: Iterable[str] | dict[str, str]) -> dict:
     """A finding on the point `row`; `evidence`: lines, or {cause: line}."""
-    about, causes = FINDINGS[finding], ""
+    kind = FINDINGS[finding]
+    causes = ""
     if isinstance(evidence, dict):
         causes, evidence = "; ".join(evidence) or UNKNOWN, evidence.values()
     nodes = row.get("nodes", 1)  # NA: not recorded
-    likely = (about.of_nodes if pd.notna(nodes) and nodes > 1 else "") + (about.likely or causes)
-    words = {"expected": about.expected, "likely": likely, "look": about.look, "evidence": "; ".join(evidence)}
-    known = {name: row[name] for name in PLACE if name in row}
-    return known | words | {"finding": finding, "value": value}
+    likely = (kind.of_nodes if pd.notna(nodes) and nodes > 1 else "") + (kind.likely or causes)
+    words = {"expected": kind.expected, "likely": likely, "look": kind.look, "evidence": "; ".join(evidence)}
+    place = {name: row[name] for name in PLACE if name in row}
+    return place | words | {"finding": finding, "value": value}
 
 
 def _ranks(row: dict) -> str:

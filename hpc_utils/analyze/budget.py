@@ -85,24 +85,30 @@ def estimate(
     together; note.
     """
     runs = runs.assign(link_gbit=links(runs), cores_per_rank=cores_per_rank(runs))
-    known = per_run(runs, epochs, {}).assign(train=lambda spent: spent.wall_seconds - spent.start_seconds)
-    shared = {one["run_id"]: one["series"] for one in reversed(points)}  # the first series keeps the run
+    measured = per_run(runs, epochs, {}).assign(train=lambda spent: spent.wall_seconds - spent.start_seconds)
+    shared = {point["run_id"]: point["series"] for point in reversed(points)}  # the first series keeps the run
     configurations: dict[tuple, list[Point]] = {}
-    for one in points:
-        if shared[one["run_id"]] == one["series"]:
-            configurations.setdefault((one["series"], *(one[name] for name in SAME)), []).append(one)
+    for point in points:
+        if shared[point["run_id"]] == point["series"]:
+            configurations.setdefault((point["series"], *(point[name] for name in SAME)), []).append(point)
     rows = []
     for members in configurations.values():
-        basis, source, seconds, note = _predicted(members[0], known, predict, seconds_per_epoch, roughly)
+        basis, source, seconds, note = _predicted(members[0], measured, predict, seconds_per_epoch, roughly)
         start = np.array(START)
         if basis == "time limit":
-            seconds, start = np.array([limit, 0.0, limit]), np.zeros(3)
+            seconds = np.array([limit, 0.0, limit])
+            start = np.zeros(3)
         seconds = seconds + start
         if seconds[2] > limit:
             beyond = f"may exceed the time limit of {timedelta(seconds=limit)} and go on in another job"
             note = "; ".join(filter(None, (note, beyond)))
         row = {name: members[0][name] for name in ["series", *SAME, "world_size"]} | {"runs": len(members)}
-        row |= {"repeats": len({one["repeat"] for one in members}), "basis": basis, "source": source, "note": note}
+        row |= {
+            "repeats": len({point["repeat"] for point in members}),
+            "basis": basis,
+            "source": source,
+            "note": note,
+        }
         rows.append(row | dict(zip(SECONDS + STARTS, [*seconds, *start], strict=True)))
     columns = ["series", *SAME, "world_size", "runs", "repeats", *SECONDS, *STARTS, "basis", "source", "note"]
     return pd.DataFrame(rows, columns=columns)
@@ -115,9 +121,9 @@ def table(estimates: pd.DataFrame, prices: Mapping[str, Billing]) -> pd.DataFram
     run, the mean), node_hours, device_hours, cost (in `unit`; NaN without a price), each with <name>_low and <name>_high;
     unit, basis and note (joined by ", " and "; " where configurations differ).
     """
-    found = _grouped(estimates, LAYOUT, prices)
+    grouped = _grouped(estimates, LAYOUT, prices)
     columns = [*LAYOUT, "world_size", "configurations", "runs", "repeats", *ENDS, "unit", "basis", "note"]
-    return found.reindex(columns=columns)
+    return grouped.reindex(columns=columns)
 
 
 def by_study(estimates: Mapping[str, pd.DataFrame], prices: Mapping[str, Billing]) -> pd.DataFrame:
@@ -126,42 +132,50 @@ def by_study(estimates: Mapping[str, pd.DataFrame], prices: Mapping[str, Billing
     Columns: study; runs; nodes, devices: of the largest layout; node_hours, device_hours, hours (of one run, the mean), cost
     (in `unit`), each with <name>_low and <name>_high; unit, basis.
     """
-    each = pd.concat([own.assign(study=study) for study, own in estimates.items()], ignore_index=True)
-    found = _grouped(pd.concat([each, each.assign(study="Total")]), ["study"], prices).rename(
-        columns={"world_size": "devices"}
-    )
-    return found[["study", "runs", "nodes", "devices", *ENDS[3:9], *ENDS[:3], *ENDS[9:], "unit", "basis"]]
+    planned = pd.concat([rows.assign(study=study) for study, rows in estimates.items()], ignore_index=True)
+    grouped = _grouped(pd.concat([planned, planned.assign(study="Total")]), ["study"], prices)
+    grouped = grouped.rename(columns={"world_size": "devices"})
+    return grouped[["study", "runs", "nodes", "devices", *ENDS[3:9], *ENDS[:3], *ENDS[9:], "unit", "basis"]]
 
 
 def total(estimates: pd.DataFrame, prices: Mapping[str, Billing]) -> dict[str, Any]:
     """Of all of `estimate`'s rows: runs; hours, node_hours, device_hours and cost, each with <name>_low and <name>_high;
     unit."""
-    found: dict[str, Any] = {"runs": int(estimates.runs.sum())}
+    sums: dict[str, Any] = {"runs": int(estimates.runs.sum())}
     hourly = [
         prices[row.hardware_id].cost(row.nodes, row.ranks_per_node, 1.0) if row.hardware_id in prices else NAN
         for row in estimates.itertuples()
     ]
-    for name, each in (("hours", 1), ("node_hours", estimates.nodes), ("device_hours", estimates.world_size),
-                       ("cost", np.array(hourly, dtype=float))):  # fmt: skip
-        weight = estimates.runs * each / HOUR
+    factors = {
+        "hours": 1,
+        "node_hours": estimates.nodes,
+        "device_hours": estimates.world_size,
+        "cost": np.array(hourly, dtype=float),
+    }
+    for name, factor in factors.items():
+        weight = estimates.runs * factor / HOUR
         start = estimates[STARTS].mul(weight, axis=0).set_axis(SECONDS, axis=1)
-        rest = estimates[SECONDS].mul(weight, axis=0) - start
-        parts = pd.concat([rest.groupby(estimates.source).sum(), start.sum().to_frame().T])
+        net = estimates[SECONDS].mul(weight, axis=0) - start
+        parts = pd.concat([net.groupby(estimates.source).sum(), start.sum().to_frame().T])
         value = float((estimates.seconds * weight).sum(skipna=False))
-        below, above = parts.seconds - parts.seconds_low, parts.seconds_high - parts.seconds
+        below = parts.seconds - parts.seconds_low
+        above = parts.seconds_high - parts.seconds
         low, high = (math.sqrt(float((side**2).sum())) for side in (below, above))
-        found |= {name: value, f"{name}_low": value - low, f"{name}_high": value + high}
+        sums |= {name: value, f"{name}_low": value - low, f"{name}_high": value + high}
     units = {prices[hardware].unit for hardware in estimates.hardware_id if hardware in prices}
-    return found | {"unit": units.pop() if len(units) == 1 else ""}
+    return sums | {"unit": units.pop() if len(units) == 1 else ""}
 
 
 def once(points: Mapping[str, Sequence[Point]]) -> dict[str, list[Point]]:
     """{study: its points} (as of `launch.study.forecast`) without the runs that a study before it has measured already."""
     first: dict[str, str] = {}
-    for study, own in points.items():
-        for one in own:
-            first.setdefault(one["run_id"], study)
-    return {study: [one for one in own if first[one["run_id"]] == study] for study, own in points.items()}
+    for study, study_points in points.items():
+        for point in study_points:
+            first.setdefault(point["run_id"], study)
+    return {
+        study: [point for point in study_points if first[point["run_id"]] == study]
+        for study, study_points in points.items()
+    }
 
 
 def request(studies: pd.DataFrame, machine: str, *, contingency: float, like: str) -> pd.DataFrame:
@@ -171,11 +185,12 @@ def request(studies: pd.DataFrame, machine: str, *, contingency: float, like: st
     _low and _high); contingency; request_node_hours and cost (in `unit`): the upper end of the prediction with the
     contingency, rounded up.
     """
-    whole, more = studies[studies.study == "Total"].iloc[0], 1 + contingency
+    sums = studies[studies.study == "Total"].iloc[0]
+    margin = 1 + contingency
     row = {"machine": machine, "like": like, "contingency": contingency}
     row |= dict(zip(["attained", "attained_low", "attained_high"], ATTAINED, strict=True))
-    row |= {"request_node_hours": round_up(whole.node_hours_high * more)}
-    row |= {"cost": round_up(whole.cost_high * more), "unit": whole.unit} if whole.unit else {}
+    row |= {"request_node_hours": round_up(sums.node_hours_high * margin)}
+    row |= {"cost": round_up(sums.cost_high * margin), "unit": sums.unit} if sums.unit else {}
     return pd.DataFrame([row])
 
 
@@ -213,31 +228,39 @@ def counted(runs: pd.DataFrame, workloads: Iterable[str]) -> list[str]:
 def _grouped(estimates: pd.DataFrame, by: list[str], prices: Mapping[str, Billing]) -> pd.DataFrame:
     """`total` of the rows that are equal in `by`, with the hours of a mean run, the largest layout, bases and notes."""
     rows = []
-    for key, own in estimates.groupby(by, sort=False):
-        sums = total(own, prices)
+    for key, group in estimates.groupby(by, sort=False):
+        sums = total(group, prices)
         hours = {name: sums[name] / sums["runs"] for name in ENDS[:3]}
-        row = own[["nodes", "world_size", "repeats"]].max().to_dict() | sums | hours | dict(zip(by, key, strict=True))
-        row |= {"configurations": len(own), "basis": ", ".join(name for name in BASES if name in set(own.basis))}
-        rows.append(row | {"note": "; ".join(dict.fromkeys(note for note in own.note if note))})
+        row = (
+            group[["nodes", "world_size", "repeats"]].max().to_dict() | sums | hours | dict(zip(by, key, strict=True))
+        )
+        row |= {"configurations": len(group), "basis": ", ".join(name for name in BASES if name in set(group.basis))}
+        rows.append(row | {"note": "; ".join(dict.fromkeys(note for note in group.note if note))})
     return pd.DataFrame(rows)
 
 
 def _predicted(
     point: Point,
-    known: pd.DataFrame,
+    measured: pd.DataFrame,
     predict: Predict | None,
     seconds_per_epoch: float | None,
     roughly: Predict | None,
 ) -> tuple[str, str, np.ndarray, str]:
     """(basis, source, seconds of a run without the job's start as (expected, low, high), note) on the best basis."""
-    same = _alike(known, point, SAME)
-    if len(same):
-        return "measured", f"measured {_key(point)}", _ends(stats.median(same.wall_seconds)), f"runs: {len(same)}"
+    repeats = _alike(measured, point, SAME)
+    if len(repeats):
+        return (
+            "measured",
+            f"measured {_key(point)}",
+            _ends(stats.median(repeats.wall_seconds)),
+            f"runs: {len(repeats)}",
+        )
     if point["steps"] and predict and (answer := predict(point)):
         return "model", "model", _from_steps(point, _ends(answer.seconds)), answer.note
-    near = _nearest(known, point)
+    near = _nearest(measured, point)
     if len(near):
-        first, world = near.iloc[0], point["world_size"]
+        first = near.iloc[0]
+        world = point["world_size"]
         rate = _ends(stats.median(near.train / near.samples))
         samples = point["steps"] and point["steps"] * point["epochs"] * point["global_batch"]
         # The time of equal work is between a proportional share and no gain; as many devices on other nodes may be slower.
@@ -253,10 +276,10 @@ def _predicted(
     return "time limit", "time limit", np.full(3, NAN), ""
 
 
-def _nearest(known: pd.DataFrame, point: Point) -> pd.DataFrame:
+def _nearest(measured: pd.DataFrame, point: Point) -> pd.DataFrame:
     """Runs of the configuration with the nearest other number of devices: with an equal global batch (strong scaling) or an
     equal batch per device (weak). One device has no link, and so stands for every rate."""
-    alike = _alike(known, point, PLANNED)
+    alike = _alike(measured, point, PLANNED)
     fits = (alike.global_batch == point["global_batch"]) | (alike.batch_per_device == point["batch_per_device"])
     if point["world_size"] > 1:
         fits &= (alike.world_size == 1) | alike.index.isin(_alike(alike, point, ["link_gbit"]).index)
@@ -266,11 +289,11 @@ def _nearest(known: pd.DataFrame, point: Point) -> pd.DataFrame:
     return _alike(near, near.iloc[0], SAME) if len(near) else near
 
 
-def _alike(known: pd.DataFrame, point: Point | pd.Series, names: Iterable[str]) -> pd.DataFrame:
+def _alike(runs: pd.DataFrame, point: Point | pd.Series, names: Iterable[str]) -> pd.DataFrame:
     for name in names:
         absent = pd.isna(point[name]) or point[name] == ""
-        known = known[known[name].isna() | (known[name] == "") if absent else known[name] == point[name]]
-    return known
+        runs = runs[runs[name].isna() | (runs[name] == "") if absent else runs[name] == point[name]]
+    return runs
 
 
 def _from_steps(point: Point, step: np.ndarray) -> np.ndarray:
@@ -285,10 +308,10 @@ def _between(factor: float) -> np.ndarray:
     return np.array([math.sqrt(factor), min(1.0, factor), max(1.0, factor)])
 
 
-def _ends(one: stats.Estimate) -> np.ndarray:
+def _ends(quantity: stats.Estimate) -> np.ndarray:
     """(value, low, high); a single measurement stands for its interval too."""
-    return np.array(one[:3] if math.isfinite(one.low) else (one.value, one.value, one.value))
+    return np.array(quantity[:3] if math.isfinite(quantity.low) else [quantity.value] * 3)
 
 
-def _key(one: Point | pd.Series) -> str:
-    return " ".join(str(one[name]) for name in SAME)
+def _key(point: Point | pd.Series) -> str:
+    return " ".join(str(point[name]) for name in SAME)

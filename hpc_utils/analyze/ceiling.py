@@ -83,7 +83,8 @@ def planned(points: Iterable[Row], profiles: Iterable[Row], targets: Targets) ->
     Args:
         points: as of `launch.study.forecast`. profiles: the first that fits a curve is taken.
     """
-    profiles, curves = list(profiles), defaultdict(dict)
+    profiles = list(profiles)
+    curves = defaultdict(dict)
     for point in points:
         curve = tuple(point[name] for name in (*PLANNED, "threads_per_rank", "global_batch"))
         curves[curve][point["world_size"]] = point
@@ -95,7 +96,9 @@ def planned(points: Iterable[Row], profiles: Iterable[Row], targets: Targets) ->
 
 
 def _ceiling(point: Row, profile: Row, targets: Targets) -> tuple[str, bool]:
-    times, ranks, batch = step_seconds(profile), point["world_size"], point["global_batch"]
+    times = step_seconds(profile)
+    ranks = point["world_size"]
+    batch = point["global_batch"]
     target = targets.strong_efficiency if ranks == targets.strong_ranks else 0.0
     devices = f"{ranks} {point['device_name'].upper() or 'devices'}"
     line = f"{task(point)}, {point['precision']} (compute profile {profile['name']}): {batch} samples on {devices}: "
@@ -127,7 +130,8 @@ def losses(curves: pd.DataFrame, profiles: Iterable[Row]) -> pd.DataFrame:
 
     from .scaling import BEHIND, LINE, PLACE
 
-    profiles, rows = list(profiles), []
+    profiles = list(profiles)
+    rows = []
     for point in _strong(curves).to_dict("records"):
         profile = next((profile for profile in profiles if fits(profile, point)), None)
         if profile:
@@ -157,9 +161,9 @@ def command(curves: pd.DataFrame) -> str:
     if point.device == "cpu":
         cores = "cores_per_rank" if point.threads_per_rank < 1 else "threads_per_rank"
         options |= {"device": "cpu", cores: f"{point.threads_per_rank:g}"}
-    given = " ".join(f"-p {name}={value}" for name, value in options.items() if value != "" and name != "source")
+    arguments = " ".join(f"-p {name}={value}" for name, value in options.items() if value != "" and name != "source")
     batches = sorted({int(point.global_batch), *strong.batch_per_device[strong.batch == point.batch].astype(int)})
-    return f"`hpc bench compute {given} --batches {','.join(map(str, batches))}`"
+    return f"`hpc bench compute {arguments} --batches {','.join(map(str, batches))}`"
 
 
 def _strong(curves: pd.DataFrame) -> pd.DataFrame:

@@ -64,15 +64,16 @@ def test(value: Value, bound: Bound, min_repeats: int, without_interval: bool = 
         return TOO_FEW, f"{value.repeats} of at least {min_repeats} repeats"
     if bound.kind != "is" and verdict == UNDECIDED and value.has_interval:
         return verdict, "the bound lies in the interval"
-    return verdict, counted(value.repeats, "repeat") if value.repeats and (
-        value.has_interval or bound.kind == "is"
-    ) else ""
+    is_repeated = value.repeats and (value.has_interval or bound.kind == "is")
+    return verdict, counted(value.repeats, "repeat") if is_repeated else ""
 
 
 def _number(value: Value, bound: Bound, without_interval: bool) -> str:
     if value.unit == "text":
         raise Wrong(f"{value.name} is a text ({value.value!r}): compare it with is")
-    limit, low, high = float(bound.bound), value.low, value.high
+    limit = float(bound.bound)
+    low = value.low
+    high = value.high
     if value.unit == "share" and abs(limit) > SHARE_MOST:
         raise Wrong(f"{value.name} is a share: {limit:g} would be {100 * limit:g} %; write {limit / 100:g}")
     if not value.has_interval:
@@ -84,7 +85,8 @@ def _number(value: Value, bound: Bound, without_interval: bool) -> str:
 
 
 def _text(value: Value, bound: Bound) -> str:
-    word, wanted = value.value, bound.bound
+    word = value.value
+    wanted = bound.bound
     if value.unit != "text":
         raise Wrong(f"{value.name} is a number ({word:g}): compare it with at_least or at_most")
     family = next((words for words in FAMILIES if word in words), (wanted,))

@@ -70,7 +70,8 @@ class Condition(Strict):
 
     def amount(self, unit: str, say: Say) -> str:
         """The bound as the sentence shows it, with all its digits; the sentence itself names the unit of a ratio ("times")."""
-        bound, unit = self.bound.bound, unit or self.unit
+        bound = self.bound.bound
+        unit = unit or self.unit
         if isinstance(bound, str):
             return bound
         if unit in ("ratio", "count", ""):
@@ -170,8 +171,8 @@ def read(path: Path) -> Claims:
     """
     claims = Claims(toml_config.tables(path, Claim, ClaimError))
     claims.path = path
-    if wrong := [name for name in claims if not NAME.fullmatch(name)]:
-        raise ClaimError(f"{path}: {wrong[0]}: a claim's name has lower-case letters, digits and -")
+    if invalid := [name for name in claims if not NAME.fullmatch(name)]:
+        raise ClaimError(f"{path}: {invalid[0]}: a claim's name has lower-case letters, digits and -")
     return claims
 
 
@@ -185,7 +186,8 @@ def judge(claims: Claims, find: Callable[[str], Value], say: Say) -> list[Judged
     Raises:
         ClaimError: a cell that does not exist, or a bound that cannot be one of that value.
     """
-    found, faults = [], []
+    judged = []
+    faults = []
     for name, claim in claims.items():
         tests = []
         for number, condition in enumerate(claim.tests, 1):
@@ -194,11 +196,12 @@ def judge(claims: Claims, find: Callable[[str], Value], say: Say) -> list[Judged
             except Wrong as error:
                 faults.append(f"{claims.path}: {name}.tests.{number}: {error}")
         verdict = min((test.verdict for test in tests), key=VERDICTS.index, default=NOT_MEASURED)
-        why, sentence = "; ".join(test.why for test in tests), _sentence(claim, tests, say)
-        found.append(Judged(name, sentence, verdict, why, tuple(tests), claim.planned))
+        why = "; ".join(test.why for test in tests)
+        sentence = _sentence(claim, tests, say)
+        judged.append(Judged(name, sentence, verdict, why, tuple(tests), claim.planned))
     if faults:
         raise ClaimError("\n".join(faults))
-    return found
+    return judged
 
 
 def _sentence(claim: Claim, tests: list[Tested], say: Say) -> str:
@@ -212,7 +215,8 @@ def _sentence(claim: Claim, tests: list[Tested], say: Say) -> str:
 
 
 def _test(condition: Condition, claim: Claim, find: Callable[[str], Value], say: Say) -> Tested:
-    name, bound = condition.value, condition.bound
+    name = condition.value
+    bound = condition.bound
     called = condition.called or (name if len(claim.tests) > 1 else "")
     lead = f"{called}: " if called else ""
     try:

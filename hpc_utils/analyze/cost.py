@@ -54,20 +54,23 @@ def per_run(runs: pd.DataFrame, epochs: pd.DataFrame, prices: Mapping[str, Billi
     names = ["samples", "seconds", "eval_seconds", "checkpoint_seconds", "energy_joules"]
     grouped = epochs[["run_id"]].join(epochs[names].apply(pd.to_numeric)).groupby("run_id")
     sums = grouped.sum(min_count=1).assign(epochs=grouped.size())
-    sums["energy_kwh"] = grouped.energy_joules.agg(lambda own: own.sum(skipna=False)) / KWH
+    sums["energy_kwh"] = grouped.energy_joules.agg(lambda joules: joules.sum(skipna=False)) / KWH
     spent = runs.drop(columns=["epochs", *names], errors="ignore").merge(sums, on="run_id")
     spent["start_seconds"] = spent[["setup_seconds", "warmup_seconds"]].apply(pd.to_numeric).sum(axis=1)
     parts = ["start_seconds", "seconds", "eval_seconds", "checkpoint_seconds"]
     spent["wall_seconds"] = spent[parts].sum(axis=1)
     hours = spent.wall_seconds / HOUR
-    spent["device_hours"], spent["node_hours"] = hours * spent.world_size, hours * spent.nodes
+    spent["device_hours"] = hours * spent.world_size
+    spent["node_hours"] = hours * spent.nodes
     spent["core_hours"] = (spent.device_hours * pd.to_numeric(spent.threads_per_rank)).where(spent.device == "cpu")
-    spent["cost"], spent["unit"] = NAN, ""
-    for hardware, own in spent.groupby("hardware_id"):
+    spent["cost"] = NAN
+    spent["unit"] = ""
+    for hardware, group in spent.groupby("hardware_id"):
         if billing := prices.get(hardware):
-            threads = pd.to_numeric(own.threads_per_rank)
-            spent.loc[own.index, "cost"] = billing.cost(own.nodes, own.ranks_per_node, hours[own.index], threads)
-            spent.loc[own.index, "unit"] = billing.unit
+            threads = pd.to_numeric(group.threads_per_rank)
+            price = billing.cost(group.nodes, group.ranks_per_node, hours[group.index], threads)
+            spent.loc[group.index, "cost"] = price
+            spent.loc[group.index, "unit"] = billing.unit
     return spent
 
 
@@ -94,30 +97,44 @@ class Total(NamedTuple):
 def total(runs: pd.DataFrame, epochs: pd.DataFrame) -> Total:
     """All that `runs` took, profiled ones too, as of `per_run`."""
     spent = per_run(runs, epochs, {})
-    counted, notes = int(spent.energy_kwh.count()), []
+    counted = int(spent.energy_kwh.count())
+    notes = []
     if runs.hardware_id.astype(str).str.startswith("rehearsal").any():
         notes.append("Nodes of a rehearsal cluster share one machine: their hours are not its.")
     if counted < len(runs):
-        of = f"only in {counted} of {len(runs)} runs" if counted else "in no run"
-        notes.append(f"Energy was counted {of}: no counter could be read (NVML of GPUs, RAPL of processors).")
+        extent = f"only in {counted} of {len(runs)} runs" if counted else "in no run"
+        notes.append(f"Energy was counted {extent}: no counter could be read (NVML of GPUs, RAPL of processors).")
     device_hours = spent.device_hours.groupby(spent.device != "cpu").sum()
-    sums = spent.wall_seconds.sum() / HOUR, device_hours.sum(), spent.core_hours.sum(), device_hours.get(True, 0.0)
-    energy = spent.energy_kwh.sum(min_count=1)
-    return Total(len(runs), *map(float, (*sums, energy)), counted, tuple(notes))
+    return Total(
+        len(runs),
+        hours=float(spent.wall_seconds.sum() / HOUR),
+        device_hours=float(device_hours.sum()),
+        core_hours=float(spent.core_hours.sum()),
+        gpu_hours=float(device_hours.get(True, 0.0)),
+        energy_kwh=float(spent.energy_kwh.sum(min_count=1)),
+        counted=counted,
+        notes=tuple(notes),
+    )
 
 
-def summary(found: Records, study: str = "") -> pd.DataFrame:
-    """All runs of `found` in one row.
+def summary(records: Records, study: str = "") -> pd.DataFrame:
+    """All runs of `records` in one row.
 
     Columns: study; complete (runs), refused, unfinished; and if there are runs: configurations, fewest_repeats, most_repeats
     (of a configuration); ranks and nodes (the most of a run); wall_seconds, training_seconds, device_hours, core_hours,
     energy_kwh (NaN: no counter), energy_counted (runs).
     """
-    runs = found.runs
-    row = {"study": study, "complete": len(runs), "refused": len(found.refused), "unfinished": len(found.unfinished)}
+    runs = records.runs
+    row = {
+        "study": study,
+        "complete": len(runs),
+        "refused": len(records.refused),
+        "unfinished": len(records.unfinished),
+    }
     if runs.empty:
         return pd.DataFrame([row])
-    repeats, took = gather(runs).repeats, total(runs, found.epochs)
+    repeats = gather(runs).repeats
+    took = total(runs, records.epochs)
     row |= {"configurations": len(repeats), "fewest_repeats": int(repeats.min()), "most_repeats": int(repeats.max())}
     row |= {"ranks": int(runs.world_size.max()), "nodes": int(pd.to_numeric(runs.nodes).max())}
     row |= {"wall_seconds": took.hours * HOUR, "training_seconds": runs.seconds.sum()}
@@ -164,11 +181,12 @@ def to_accuracy(
 def pareto(table: pd.DataFrame, cost: str) -> pd.DataFrame:
     """`table` (as of `to_finish` or `to_accuracy`) by rising time, with `pareto`: no other configuration takes less of
     time or of the column `cost` and no more of the other (medians compared). Those without a value are omitted."""
-    both = ["wall_seconds", cost]
-    table = table.dropna(subset=both).sort_values(both, kind="stable")
-    frontier = table.drop_duplicates(both)
+    measures = ["wall_seconds", cost]
+    table = table.dropna(subset=measures).sort_values(measures, kind="stable")
+    frontier = table.drop_duplicates(measures)
     frontier = frontier[frontier[cost] < frontier[cost].cummin().shift(fill_value=np.inf)]
-    return table.assign(pareto=pd.MultiIndex.from_frame(table[both]).isin(pd.MultiIndex.from_frame(frontier[both])))
+    best = pd.MultiIndex.from_frame(frontier[measures])
+    return table.assign(pareto=pd.MultiIndex.from_frame(table[measures]).isin(best))
 
 
 def currency(table: pd.DataFrame) -> tuple[str, str]:
@@ -182,18 +200,19 @@ def currency(table: pd.DataFrame) -> tuple[str, str]:
 
 def _configurations(runs: pd.DataFrame, spent: pd.DataFrame) -> pd.DataFrame:
     """`spent`, a row for each run that reached the end, as one row per configuration of all `runs`."""
-    every, rows = runs[["run_id", *KEYS]].merge(spent[["run_id", *MEASURES, "unit"]], on="run_id", how="left"), []
+    every = runs[["run_id", *KEYS]].merge(spent[["run_id", *MEASURES, "unit"]], on="run_id", how="left")
+    rows = []
     for key, numbers in every.groupby(KEYS, dropna=False).indices.items():
-        own = every.iloc[numbers]
-        there = own[own.wall_seconds.notna()]
-        row = dict(zip(KEYS, key, strict=True)) | {"repeats": len(own), "reached": len(there)}
-        row |= {"runs": tuple(own.run_id), "unit": there.unit.iloc[0] if len(there) else ""}
+        repeats = every.iloc[numbers]
+        finished = repeats[repeats.wall_seconds.notna()]
+        row = dict(zip(KEYS, key, strict=True)) | {"repeats": len(repeats), "reached": len(finished)}
+        row |= {"runs": tuple(repeats.run_id), "unit": finished.unit.iloc[0] if len(finished) else ""}
         for name in ("epochs", "seconds", "wall_seconds", "energy_kwh"):
             # A missing value is longer than all others, and leaves no interval.
-            row |= stats.median(own[name].astype(float).fillna(np.inf)).columns(name)
+            row |= stats.median(repeats[name].astype(float).fillna(np.inf)).columns(name)
         # Within a configuration these follow from the time: one estimate serves them all.
         for name in HOURLY:
-            ratio = there[name].iloc[0] / there.wall_seconds.iloc[0] if len(there) else NAN
+            ratio = finished[name].iloc[0] / finished.wall_seconds.iloc[0] if len(finished) else NAN
             row |= {f"{name}{end}": row[f"wall_seconds{end}"] * ratio for end in stats.ENDS}
         rows.append(row | {"epoch_seconds": row["seconds"] / row["epochs"]})
     table = pd.DataFrame(rows, columns=COLUMNS).replace(np.inf, NAN)
@@ -203,11 +222,12 @@ def _configurations(runs: pd.DataFrame, spent: pd.DataFrame) -> pd.DataFrame:
 def _efficiency(table: pd.DataFrame) -> pd.Series:
     """Device-seconds of the quickest of the smallest configurations (without a group, where there is one) over each row's own,
     where all of `SAME` is equal."""
-    known = table.assign(device_seconds=table.seconds * table.world_size, grouped=table.parallel != "none")
-    known = on_every_link(known[known.seconds.notna()]).sort_values(["world_size", "grouped", "device_seconds"])
-    first = known.groupby(number(known, SAME)).device_seconds.transform("first")
-    found = first / known.device_seconds
-    return found[~found.index.duplicated()].reindex(table.index)
+    finished = table.assign(device_seconds=table.seconds * table.world_size, grouped=table.parallel != "none")
+    finished = on_every_link(finished[finished.seconds.notna()])
+    finished = finished.sort_values(["world_size", "grouped", "device_seconds"])
+    first = finished.groupby(number(finished, SAME)).device_seconds.transform("first")
+    ratios = first / finished.device_seconds
+    return ratios[~ratios.index.duplicated()].reindex(table.index)
 
 
 def benefit(curves: pd.DataFrame, prices: Mapping[str, Billing], efficient: float) -> pd.DataFrame:
@@ -220,24 +240,22 @@ def benefit(curves: pd.DataFrame, prices: Mapping[str, Billing], efficient: floa
     "good value" for `efficient` or more, "diminishing returns" for less, "undecided": the interval contains it, or is missing).
     """
     rows = []
-    own = curves.sort_values(["world_size", "throughput"])
-    for _, line in own.groupby(number(own, scaling.LINE)):
+    ordered = curves.sort_values(["world_size", "throughput"])
+    for _, line in ordered.groupby(number(ordered, scaling.LINE)):
         for row in line.to_dict("records"):
-            world, hours = row["world_size"], MILLION / row["throughput"] / HOUR
+            world = row["world_size"]
+            hours = MILLION / row["throughput"] / HOUR
             row |= {"device_hours": hours * world, "cost": NAN, "unit": "", "verdict": ""}
             if billing := prices.get(row["hardware_id"]):
                 row["cost"] = billing.cost(row["nodes"], row["ranks_per_node"], hours, row["threads_per_rank"])
                 row["unit"] = billing.unit
-            row |= {
-                f"dearer{end}": 1 / row[of] for end, of in zip(stats.ENDS, ("efficiency", "high", "low"), strict=True)
-            }
+            for end, column in zip(stats.ENDS, ("efficiency", "high", "low"), strict=True):
+                row[f"dearer{end}"] = 1 / row[column]
             fewer = line[line.world_size < world]
             if len(fewer):
                 before = fewer.iloc[-1]
-                added = [
-                    (world * row[of] - before.world_size * before.efficiency) / (world - before.world_size)
-                    for of in GAINED
-                ]
+                gained = [world * row[column] - before.world_size * before.efficiency for column in GAINED]
+                added = [devices / (world - before.world_size) for devices in gained]
                 row |= dict(zip(("added", "added_low", "added_high"), added, strict=True))
                 row["verdict"] = WORTH[decide(stats.Estimate(*added, row["repeats"]), at_least=efficient)]
             rows.append(row)

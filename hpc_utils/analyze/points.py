@@ -27,9 +27,9 @@ def unprofiled(runs: pd.DataFrame) -> pd.DataFrame:
 
 def one_rank(runs: pd.DataFrame) -> pd.DataFrame:
     """The runs on one rank: those without a process group, or if there is none, those with one."""
-    one = runs[runs.world_size == 1]
-    alone = one.parallel == "none"
-    return one[alone == alone.any()]
+    single = runs[runs.world_size == 1]
+    is_ungrouped = single.parallel == "none"
+    return single[is_ungrouped == is_ungrouped.any()]
 
 
 def barred(runs: pd.DataFrame) -> np.ndarray:
@@ -42,20 +42,22 @@ def of_one_state(runs: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     on several digests of the measuring code."""
     if runs.empty:
         return runs, []
-    states, remarks = number(runs, STATE), []
+    states = number(runs, STATE)
+    remarks = []
     latest = runs.started.astype(str).groupby(states).max()
-    kept = max(latest.index, key=lambda state: ((states == state).sum(), latest[state]))
-    own, others = runs[states == kept], runs[states != kept]
-    if len(others):
-        measured = others[STATE].astype(str).drop_duplicates().agg(", ".join, axis=1)
+    chosen = max(latest.index, key=lambda state: ((states == state).sum(), latest[state]))
+    state_runs = runs[states == chosen]
+    other_runs = runs[states != chosen]
+    if len(other_runs):
+        measured = other_runs[STATE].astype(str).drop_duplicates().agg(", ".join, axis=1)
         remarks.append(
-            f"{len(others)} of {len(runs)} runs are left out (`--redo` measures all again), "
+            f"{len(other_runs)} of {len(runs)} runs are left out (`--redo` measures all again), "
             f"as measured by {'; '.join(measured)}"
         )
-    digests = sorted(map(str, own.digest.dropna().unique()))
+    digests = sorted(map(str, state_runs.digest.dropna().unique()))
     if len(digests) > 1:
         remarks.append(f"the runs were measured by {len(digests)} states of the code: {', '.join(digests)}")
-    return own, remarks
+    return state_runs, remarks
 
 
 def points(runs: pd.DataFrame) -> pd.DataFrame:
@@ -79,29 +81,32 @@ def gather(runs: pd.DataFrame, measures: Sequence[str] = MEASURES, also: Sequenc
     times = {"step_seconds": step_seconds(runs), "epoch_seconds": runs.seconds / runs.epochs}
     runs = runs.assign(**layout, link_gbit=links(runs), **times, **memory(runs))
     keys = [*SAME, *POINT]
-    at = list(runs.groupby(number(runs, keys)).indices.values())
-    found = runs[[*keys, *also, "memory"]].iloc[[own[0] for own in at]].reset_index(drop=True)
-    found["layout"] = [
+    positions = list(runs.groupby(number(runs, keys)).indices.values())
+    configurations = runs[[*keys, *also, "memory"]].iloc[[indices[0] for indices in positions]].reset_index(drop=True)
+    configurations["layout"] = [
         f"{row.world_size:g}" if pd.isna(row.nodes) or pd.isna(row.ranks_per_node) else f"{row.nodes:g}x{row.ranks_per_node:g}"
-        for row in found.itertuples()
+        for row in configurations.itertuples()
     ]  # fmt: skip
-    found["at"], found["runs"] = _objects(at), _objects([tuple(runs.run_id.iloc[own]) for own in at])
+    configurations["at"] = _objects(positions)
+    configurations["runs"] = _objects([tuple(runs.run_id.iloc[indices]) for indices in positions])
     for name in measures:
         values = runs[name].to_numpy(dtype=float, na_value=np.nan)
-        each = [values[own] for own in at]
-        found[[name, f"{name}_low", f"{name}_high"]] = [stats.median(own)[:3] for own in each] or np.empty((0, 3))
-        found[f"{name}_each"] = _objects(each)
-    return found.assign(repeats=[len(own) for own in at])
+        samples = [values[indices] for indices in positions]
+        estimates = [stats.median(sample)[:3] for sample in samples]
+        configurations[[name, f"{name}_low", f"{name}_high"]] = estimates or np.empty((0, 3))
+        configurations[f"{name}_each"] = _objects(samples)
+    return configurations.assign(repeats=[len(indices) for indices in positions])
 
 
 def over(row: Mapping[str, Any], base: Mapping[str, Any] | None, name: str) -> stats.Estimate:
     """The measure `name` of a row of `gather` over that of the row `base`: 1 without an interval for the same row, unknown where
     one of both is missing."""
-    if base is None or any(np.isnan(one[name]) for one in (row, base)):
+    if base is None or any(np.isnan(side[name]) for side in (row, base)):
         return stats.UNKNOWN
     if row["runs"] == base["runs"]:
         return stats.Estimate(1.0, np.nan, np.nan, row["repeats"])
-    return stats.ratio(*(one[f"{name}_each"][~np.isnan(one[f"{name}_each"])] for one in (row, base)))
+    samples = [side[f"{name}_each"] for side in (row, base)]
+    return stats.ratio(*(sample[~np.isnan(sample)] for sample in samples))
 
 
 def learned(runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
@@ -115,17 +120,18 @@ def learned(runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
     latest = epochs.sort_values("epoch", ascending=False).melt("run_id", names, "metric").dropna()
     mirrored = latest.metric.str.startswith("test_mirrored_")
     parts = [latest[~mirrored], *([latest[mirrored]] if mirrored.any() else [])]
-    found = pd.concat(
+    configurations = pd.concat(
         [
             gather(runs.merge(part.drop_duplicates("run_id"), on="run_id"), ["value", "epochs"], ["metric"])
             for part in parts
         ],
         ignore_index=True,
     ).rename(columns={"value_low": "low", "value_high": "high"})
-    is_accuracy = found.metric.str.endswith("accuracy")
-    found["high"] = found.high.clip(upper=is_accuracy.map({True: 1.0}))
-    found["unit"] = np.where(is_accuracy, "share", "ratio")
-    return found[[*SAME, *POINT, "layout", "epochs", "metric", "value", "unit", "low", "high", "repeats", "runs"]]
+    is_accuracy = configurations.metric.str.endswith("accuracy")
+    configurations["high"] = configurations.high.clip(upper=is_accuracy.map({True: 1.0}))
+    configurations["unit"] = np.where(is_accuracy, "share", "ratio")
+    columns = ["layout", "epochs", "metric", "value", "unit", "low", "high", "repeats", "runs"]
+    return configurations[[*SAME, *POINT, *columns]]
 
 
 def step_seconds(runs: pd.DataFrame) -> pd.Series:
@@ -136,11 +142,12 @@ def step_seconds(runs: pd.DataFrame) -> pd.Series:
 def memory(runs: pd.DataFrame) -> pd.DataFrame:
     """memory, peak_bytes, mean_bytes and mode_bytes of each run, as in `points`."""
     accelerator = runs.peak_allocated_bytes.notna() | runs.mean_allocated_bytes.notna()
-    found = {"memory": np.where(accelerator, "allocated", "resident")}
+    columns = {"memory": np.where(accelerator, "allocated", "resident")}
     for name in ("peak", "mean", "mode"):
-        allocated, resident = (pd.to_numeric(runs[f"{name}_{of}_bytes"]) for of in ("allocated", "rss"))
-        found[f"{name}_bytes"] = allocated.where(accelerator, resident)
-    return pd.DataFrame(found, index=runs.index)
+        allocated = pd.to_numeric(runs[f"{name}_allocated_bytes"])
+        resident = pd.to_numeric(runs[f"{name}_rss_bytes"])
+        columns[f"{name}_bytes"] = allocated.where(accelerator, resident)
+    return pd.DataFrame(columns, index=runs.index)
 
 
 def number(frame: pd.DataFrame, keys: list[str]) -> np.ndarray:
@@ -155,9 +162,9 @@ def links(runs: pd.DataFrame) -> pd.Series:
 
 def on_every_link(table: pd.DataFrame, link: str = "link_gbit") -> pd.DataFrame:
     """`table` with the rows of one rank, which needs no link, once for each limit in the column `link`."""
-    alone = table.world_size == 1
-    limits = {np.nan, *table[link][~alone].dropna()}
-    return pd.concat([table[~alone], *(table[alone].assign(**{link: limit}) for limit in limits)])
+    is_single = table.world_size == 1
+    limits = {np.nan, *table[link][~is_single].dropna()}
+    return pd.concat([table[~is_single], *(table[is_single].assign(**{link: limit}) for limit in limits)])
 
 
 def cores_per_rank(runs: pd.DataFrame) -> pd.Series:
@@ -168,8 +175,8 @@ def cores_per_rank(runs: pd.DataFrame) -> pd.Series:
 
 def outside_load(measured: pd.DataFrame, threads: pd.Series | float) -> pd.Series:
     """The share of each run's (or rank's) cores that other processes used or the hypervisor stole; NaN: not recorded."""
-    others = measured.reindex(columns=["outside_seconds", "steal_seconds"]).astype(float).sum(axis=1, min_count=1)
-    return others / (measured.seconds * threads).astype(float)
+    seconds = measured.reindex(columns=["outside_seconds", "steal_seconds"]).astype(float).sum(axis=1, min_count=1)
+    return seconds / (measured.seconds * threads).astype(float)
 
 
 def _objects(values: Sequence) -> np.ndarray:

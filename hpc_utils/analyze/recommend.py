@@ -32,26 +32,27 @@ def recommend(table: pd.DataFrame) -> pd.DataFrame:
         ValueError: no configuration has a time.
     """
     money, unit = currency(table)
-    known = table.dropna(subset=["wall_seconds", money])
-    if known.empty:
+    timed = table.dropna(subset=["wall_seconds", money])
+    if timed.empty:
         raise ValueError("nothing to recommend: no configuration has finished, or has reached the target")
-    quick = known[known.epoch_seconds <= MINUTES * 60].sort_values(["nodes", "world_size"])
+    quick = timed[timed.epoch_seconds <= MINUTES * 60].sort_values(["nodes", "world_size"])
     small = quick[(quick[["nodes", "world_size"]] == quick[["nodes", "world_size"]].iloc[:1].to_numpy()).all(axis=1)]
     why = f"the fewest devices with which an epoch trains within {MINUTES:g} min"
     if quick.empty:
-        small, why = known[known.epoch_seconds == known.epoch_seconds.min()], "no epoch trains faster"
+        small = timed[timed.epoch_seconds == timed.epoch_seconds.min()]
+        why = "no epoch trains faster"
     rows = []
-    for purpose, among, by, reason in (
+    for purpose, among, measure, reason in (
         ("development", small, "wall_seconds", why),
-        ("production", known[known.efficiency >= EFFICIENT], "wall_seconds", f"least time with {EFFICIENT:.0%} efficiency"),
-        ("fastest", known, "wall_seconds", "least time"),
-        ("cheapest", known, money, f"least {'cost' if money == 'cost' else 'device-hours'}"),
+        ("production", timed[timed.efficiency >= EFFICIENT], "wall_seconds", f"least time with {EFFICIENT:.0%} efficiency"),
+        ("fastest", timed, "wall_seconds", "least time"),
+        ("cheapest", timed, money, f"least {'cost' if money == 'cost' else 'device-hours'}"),
     ):  # fmt: skip
-        chosen, rivals = _simplest(among, by)
+        chosen, rivals = _simplest(among, measure)
         caveats = {
             f"the intervals of {rivals} configurations overlap, and the simplest is taken": rivals > 1,
             "a single run: its variation is not known": chosen.repeats == 1,
-            f"{len(table) - len(known)} of {len(table)} configurations have no time": len(known) < len(table),
+            f"{len(table) - len(timed)} of {len(table)} configurations have no time": len(timed) < len(table),
         }
         reason += f": {_duration(chosen.wall_seconds)} ({_duration(chosen.epoch_seconds)} an epoch), "
         reason += f"{chosen[money]:.3g} {unit}, {chosen.efficiency:.0%} efficient"
@@ -70,17 +71,18 @@ def by_machine(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
     which = pd.Series(map(task, alike.to_dict("records")), alike.index, object)
     several = alike.hardware_id.groupby(which).transform("nunique") > 1
     which += (", " + alike.hardware_id).where(several, "")
-    return {title: own for title, own in alike.groupby(which) if len(own) > 1}
+    return {title: group for title, group in alike.groupby(which) if len(group) > 1}
 
 
 def of_each(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     """`recommend` of each of `tables`, with its title in `which`, the configuration in words and the runs chosen among."""
-    found = []
-    for title, own in tables.items():
-        chosen = recommend(own)
-        words, behind = [describe(row) for _, row in chosen.iterrows()], [own.runs.sum()] * len(chosen)
-        found.append(chosen.assign(which=title, configuration=words, runs=behind))
-    return pd.concat(found, ignore_index=True) if found else pd.DataFrame()
+    parts = []
+    for title, configurations in tables.items():
+        chosen = recommend(configurations)
+        words = [describe(row) for _, row in chosen.iterrows()]
+        run_ids = [configurations.runs.sum()] * len(chosen)
+        parts.append(chosen.assign(which=title, configuration=words, runs=run_ids))
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
 
 
 def slug(title: str) -> str:
@@ -96,12 +98,12 @@ def describe(row: pd.Series) -> str:
     return f"{devices}{nodes}, {group}, {row.precision}, batch {row.global_batch:g}"
 
 
-def _simplest(among: pd.DataFrame, by: str) -> tuple[pd.Series, int]:
+def _simplest(among: pd.DataFrame, measure: str) -> tuple[pd.Series, int]:
     """(the simplest row whose interval overlaps with that of the least `by`, how many overlap)."""
-    low, high = (among[f"{by}_{end}"].fillna(among[by]) for end in ("low", "high"))
-    best = among[by].idxmin()
+    low, high = (among[f"{measure}_{end}"].fillna(among[measure]) for end in ("low", "high"))
+    best = among[measure].idxmin()
     rivals = among[(low <= high[best]) & (low[best] <= high)]
-    rivals = rivals.assign(grouped=rivals.parallel != "none").sort_values(["nodes", "world_size", "grouped", by])
+    rivals = rivals.assign(grouped=rivals.parallel != "none").sort_values(["nodes", "world_size", "grouped", measure])
     return rivals.iloc[0], len(rivals)
 
 

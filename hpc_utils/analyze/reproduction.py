@@ -40,8 +40,8 @@ class Side(NamedTuple):
 
     def by_epoch(self, name: str, runs: Sequence[str]) -> list[pd.Series]:
         """The column `name` of each of these runs by epoch, where it was recorded."""
-        known = self.epochs.assign(value=pd.to_numeric(self.epochs.get(name))).dropna(subset="value")
-        return [known[known.run_id == run].set_index("epoch").value.astype(float).sort_index() for run in runs]
+        recorded = self.epochs.assign(value=pd.to_numeric(self.epochs.get(name))).dropna(subset="value")
+        return [recorded[recorded.run_id == run].set_index("epoch").value.astype(float).sort_index() for run in runs]
 
 
 class Judgement(NamedTuple):
@@ -68,8 +68,8 @@ class Judgement(NamedTuple):
 
 def alike(runs: pd.DataFrame, run: pd.Series, *, one_state: bool) -> pd.DataFrame:
     """The rows of `runs` with the configuration of `run`, any seed and repeat; with `one_state` also with its torch and machine."""
-    both = pd.concat([run.to_frame().T, runs]).assign(link_gbit=lambda rows: pd.to_numeric(rows.link_gbit))
-    numbers = number(both.astype(object), [*KIND, "profile", *(STATE if one_state else ())])
+    candidates = pd.concat([run.to_frame().T, runs]).assign(link_gbit=lambda rows: pd.to_numeric(rows.link_gbit))
+    numbers = number(candidates.astype(object), [*KIND, "profile", *(STATE if one_state else ())])
     return runs[numbers[1:] == numbers[0]]
 
 
@@ -92,24 +92,25 @@ def compare(
 
 def overall(judgements: Sequence[Judgement]) -> str:
     """DIFFER if any quantity does; UNKNOWN if any is inconclusive; else AGREE."""
-    verdicts = {one.verdict for one in judgements}
+    verdicts = {judgement.verdict for judgement in judgements}
     return next((verdict for verdict in (DIFFER, UNKNOWN) if verdict in verdicts), AGREE)
 
 
 def within(estimate: stats.Estimate, tolerance: float) -> tuple[str, str]:
     """(verdict, why) of a ratio that should be 1 within a factor of 1 + `tolerance`, either way."""
-    asked = f"within {100 * tolerance:.2g}% is asked"
+    demand = f"within {100 * tolerance:.2g}% is asked"
     if not np.isfinite(estimate.low):
-        return UNKNOWN, f"single runs have no interval; {asked}"
+        return UNKNOWN, f"single runs have no interval; {demand}"
     verdict = decide(estimate, within=(1 / (1 + tolerance), 1 + tolerance))
     if verdict == Verdict.UNDECIDED:
-        return UNKNOWN, f"interval too wide; {asked}"
-    return AGREE if verdict == Verdict.MET else DIFFER, asked
+        return UNKNOWN, f"interval too wide; {demand}"
+    return AGREE if verdict == Verdict.MET else DIFFER, demand
 
 
 def _computed(run: pd.Series, then: Side, now: Side, margins: Targets) -> Iterator[Judgement]:
     """Counts, and each metric that the run recorded: those of training and test, a workload's own too."""
-    same_seed, seeds = now.runs[now.runs.seed == run.seed].run_id, then.runs.drop_duplicates("seed").run_id
+    same_seed = now.runs[now.runs.seed == run.seed].run_id
+    seeds = then.runs.drop_duplicates("seed").run_id
     metrics = [name for name in then.epochs if name.startswith(("train_", "test_"))]
     for name in [*COUNTS, *metrics]:
         (old,) = then.by_epoch(name, [run.run_id])
@@ -119,23 +120,25 @@ def _computed(run: pd.Series, then: Side, now: Side, margins: Targets) -> Iterat
         new = now.by_epoch(name, now.runs.run_id if count else same_seed)
         allowed = 0 * old
         if not count:
-            others = pd.concat(then.by_epoch(name, seeds), axis=1).reindex(old.index)
+            by_seed = pd.concat(then.by_epoch(name, seeds), axis=1).reindex(old.index)
             margin = margins.accuracy_margin if name.endswith("accuracy") else margins.loss_margin * old.abs()
-            allowed = np.fmax(others.max(axis=1) - others.min(axis=1), margin)
-        ends = [float(one.sum() if count else one.iloc[-1]) for one in (old, *(one for one in new if len(one)))]
-        found = ends[0], float(np.median(ends[1:] or NAN)), NAN, NAN, NAN, 1, len(new)
-        yield Judgement(name, COUNTS.get(name, ""), *found, *_equal(old, new, allowed))
+            allowed = np.fmax(by_seed.max(axis=1) - by_seed.min(axis=1), margin)
+        recorded = [old, *(values for values in new if len(values))]
+        ends = [float(values.sum() if count else values.iloc[-1]) for values in recorded]
+        median = float(np.median(ends[1:] or NAN))
+        verdict, why = _equal(old, new, allowed)
+        yield Judgement(name, COUNTS.get(name, ""), ends[0], median, NAN, NAN, NAN, 1, len(new), verdict, why)
 
 
 def _equal(old: pd.Series, new: Sequence[pd.Series], allowed: pd.Series) -> tuple[str, str]:
     """(verdict, why) of values by epoch that may differ by `allowed`."""
     if not new:
         return UNKNOWN, "no run was made again with its seed"
-    if any(not one.index.equals(old.index) for one in new):
+    if any(not values.index.equals(old.index) for values in new):
         return DIFFER, "it was recorded in other epochs"
-    if all(one.equals(old) for one in new):
+    if all(values.equals(old) for values in new):
         return AGREE, "bit-equal in each epoch"
-    apart = pd.concat([(one - old).abs() for one in new], axis=1).max(axis=1)
+    apart = pd.concat([(values - old).abs() for values in new], axis=1).max(axis=1)
     epoch = (apart - allowed).idxmax()
     why = f"not bit-equal; by {apart[epoch]:.2g} in epoch {epoch}, where {allowed[epoch]:.2g} is allowed"
     return (AGREE if (apart <= allowed).all() else DIFFER), why
@@ -153,7 +156,8 @@ def _measured(run: pd.Series, then: Side, now: Side, tolerance: float) -> Iterat
     times = "; ".join([*hardware, *(reason for reason, holds in time_reasons.items() if holds)])
     yield _ratio("throughput", "sample/s", then.runs.throughput, now.runs.throughput, tolerance, times)
     yield _ratio("step_p50", "s", then.runs.step_p50, now.runs.step_p50, tolerance, times)
-    old, new = memory(then.runs), memory(now.runs)
+    old = memory(then.runs)
+    new = memory(now.runs)
     why = "; ".join([*hardware, *_other(run, now.runs, "torch")])
     if set(old.memory) != set(new.memory):
         why = "resident memory of a process is not memory of an accelerator"
@@ -162,19 +166,21 @@ def _measured(run: pd.Series, then: Side, now: Side, tolerance: float) -> Iterat
 
 def _ratio(name: str, unit: str, then: pd.Series, now: pd.Series, tolerance: float, why: str) -> Judgement:
     """`why`: why these are not expected to agree, if they are not."""
-    old, new = (pd.to_numeric(side).dropna().astype(float) for side in (then, now))
-    found, verdict = stats.UNKNOWN, NOT_JUDGED
+    old = pd.to_numeric(then).dropna().astype(float)
+    new = pd.to_numeric(now).dropna().astype(float)
+    estimate = stats.UNKNOWN
+    verdict = NOT_JUDGED
     if old.empty or new.empty:
         why = "not recorded on both sides"
     else:
-        found = stats.ratio_or_one(new.tolist(), old.tolist())
+        estimate = stats.ratio_or_one(new.tolist(), old.tolist())
         if not why:
-            verdict, why = within(found, tolerance)
-            if verdict != UNKNOWN and found.repeats == 1:
+            verdict, why = within(estimate, tolerance)
+            if verdict != UNKNOWN and estimate.repeats == 1:
                 why += "; a single run is taken to vary as the others do"
-    return Judgement(name, unit, old.median(), new.median(), *found[:3], len(old), len(new), verdict, why)
+    return Judgement(name, unit, old.median(), new.median(), *estimate[:3], len(old), len(new), verdict, why)
 
 
 def _other(run: pd.Series, now: pd.DataFrame, name: str) -> list[str]:
-    others = sorted({str(value) for value in now[name]} - {str(run[name])})
-    return [f"other {name}: {run[name]} then, {', '.join(others)} now"] if others else []
+    new_values = sorted({str(value) for value in now[name]} - {str(run[name])})
+    return [f"other {name}: {run[name]} then, {', '.join(new_values)} now"] if new_values else []

@@ -58,31 +58,36 @@ def curves(runs: pd.DataFrame) -> pd.DataFrame:
     several ranks), curve (its number).
     """
     gathered = on_every_link(gather(usable(runs)))
-    alone = gathered.parallel == "none"  # on the curves of every scheme
-    grouped = gathered[~alone]
-    shared = [gathered[alone].assign(scheme=scheme) for scheme in grouped.parallel.unique()]
+    is_ungrouped = gathered.parallel == "none"  # on the curves of every scheme
+    grouped = gathered[~is_ungrouped]
+    shared = [gathered[is_ungrouped].assign(scheme=scheme) for scheme in grouped.parallel.unique()]
     gathered = pd.concat([grouped.assign(scheme=grouped.parallel), *shared])
-    both = [gathered.assign(kind=kind, batch=gathered[fixed]) for kind, fixed in FIXED.items()]
-    together = pd.concat(both, ignore_index=True)
+    by_kind = [gathered.assign(kind=kind, batch=gathered[fixed]) for kind, fixed in FIXED.items()]
+    together = pd.concat(by_kind, ignore_index=True)
     together["curve"] = number(together, [*CURVE, *SAME])
     return together[together.groupby("curve").world_size.transform("nunique") > 1].reset_index(drop=True)
 
 
-def against_one(found: pd.DataFrame) -> pd.DataFrame:
+def against_one(curve_points: pd.DataFrame) -> pd.DataFrame:
     """The points of `curves` once for each `baseline`, with the baseline's own `at_one`, `runs_one` and `<measure>_one`.
 
     The baseline "none" is one process without a group, the headline; a scheme's name is that scheme on one rank. The
     first point of each curve is the baseline itself. Curves without that baseline are omitted.
     """
     parts = []
-    for own in (False, True):
-        one = found[(found.world_size == 1) & (found.parallel == (found.scheme if own else "none"))]
-        many = found[(found.world_size > 1) & (found.parallel != "none")]
-        both = pd.concat([one[one.curve.isin(many.curve)], many[many.curve.isin(one.curve)]])
-        beside = one.set_index("curve")[["at", "runs", *(f"{name}_each" for name in MEASURES)]]
-        beside.columns = ["at_one", "runs_one", *(f"{name}_one" for name in MEASURES)]
-        more = {"order": own, "baseline": both.scheme if own else "none", "itself": both.world_size == 1}
-        parts.append(both.join(beside, on="curve").assign(**more))
+    for by_scheme in (False, True):
+        baseline = curve_points.scheme if by_scheme else "none"
+        baselines = curve_points[(curve_points.world_size == 1) & (curve_points.parallel == baseline)]
+        many = curve_points[(curve_points.world_size > 1) & (curve_points.parallel != "none")]
+        compared = pd.concat([baselines[baselines.curve.isin(many.curve)], many[many.curve.isin(baselines.curve)]])
+        baseline_columns = baselines.set_index("curve")[["at", "runs", *(f"{name}_each" for name in MEASURES)]]
+        baseline_columns.columns = ["at_one", "runs_one", *(f"{name}_one" for name in MEASURES)]
+        labels = {
+            "order": by_scheme,
+            "baseline": compared.scheme if by_scheme else "none",
+            "itself": compared.world_size == 1,
+        }
+        parts.append(compared.join(baseline_columns, on="curve").assign(**labels))
     every = pd.concat(parts)
     return every.sort_values(["curve", "order", "world_size", "nodes"], ignore_index=True).drop(columns="order")
 
@@ -92,8 +97,8 @@ def throughput(runs: pd.DataFrame) -> pd.DataFrame:
 
     Columns: those of `SAME` and `POINT`, layout; throughput, low, high, repeats, runs.
     """
-    found = points(unprofiled(runs)).rename(columns={"throughput_low": "low", "throughput_high": "high"})
-    return found[[*SAME, *POINT, "layout", "throughput", "low", "high", "repeats", "runs"]]
+    table = points(unprofiled(runs)).rename(columns={"throughput_low": "low", "throughput_high": "high"})
+    return table[[*SAME, *POINT, "layout", "throughput", "low", "high", "repeats", "runs"]]
 
 
 def efficiency(runs: pd.DataFrame) -> pd.DataFrame:
@@ -129,13 +134,15 @@ def outcome(runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
     Columns: as of `efficiency` (without curves, kind is "" and the efficiency NaN); metric (its name) and learned, low_learned,
     high_learned: what the runs reached at their end, with its 95 % interval.
     """
-    found, by = headline(efficiency(runs)), LINE
-    if found.empty:
-        found = points(unprofiled(runs)).reindex(columns=found.columns)
-        found, by = found.assign(kind="", batch=found.global_batch), ["workload", "dataset", "precision"]
+    outcomes = headline(efficiency(runs))
+    keys = LINE
+    if outcomes.empty:
+        outcomes = points(unprofiled(runs)).reindex(columns=outcomes.columns)
+        outcomes = outcomes.assign(kind="", batch=outcomes.global_batch)
+        keys = ["workload", "dataset", "precision"]
     order = ["link_gbit", "kind", "world_size", "throughput"]
-    found = found.sort_values(order, ascending=[False, True, False, False], na_position="first").drop_duplicates(by)
-    return _with_learned(found, runs, epochs)
+    outcomes = outcomes.sort_values(order, ascending=[False, True, False, False], na_position="first")
+    return _with_learned(outcomes.drop_duplicates(keys), runs, epochs)
 
 
 def comparison(runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
@@ -146,16 +153,17 @@ def comparison(runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
     """
     gained = headline(efficiency(runs)).sort_values("kind", kind="stable")  # strong, weak
     gained = gained.assign(first=gained.runs.str[0]).drop_duplicates("first").set_index("first")[GAIN[:3]]
-    found = points(unprofiled(runs))
-    found = _with_learned(found.join(gained, on=found.runs.str[0]), runs, epochs).drop(columns="first")
-    return found.rename(columns={"low_learned": "learned_low", "high_learned": "learned_high"})
+    configurations = points(unprofiled(runs))
+    configurations = configurations.join(gained, on=configurations.runs.str[0])
+    configurations = _with_learned(configurations, runs, epochs).drop(columns="first")
+    return configurations.rename(columns={"low_learned": "learned_low", "high_learned": "learned_high"})
 
 
-def _with_learned(found: pd.DataFrame, runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
-    """`found` with `points.learned` of its rows: metric, learned, low_learned, high_learned."""
+def _with_learned(table: pd.DataFrame, runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
+    """`table` with `points.learned` of its rows: metric, learned, low_learned, high_learned."""
     reached = learned(runs, epochs).explode("runs").set_index("runs")[["metric", "value", "low", "high"]]
     reached = reached.set_axis(["metric", "learned", "low_learned", "high_learned"], axis=1)
-    return found.assign(first=found.runs.str[0]).join(reached, on="first")
+    return table.assign(first=table.runs.str[0]).join(reached, on="first")
 
 
 def workshop(runs: pd.DataFrame, ranks: Mapping[str, Iterable[int]] | None = None) -> pd.DataFrame:
@@ -167,35 +175,40 @@ def workshop(runs: pd.DataFrame, ranks: Mapping[str, Iterable[int]] | None = Non
     Columns: as of `efficiency`, baseline empty where there is none; state ("measured", "not measured"; "barred"), why
     (in words, where there are no numbers).
     """
-    found = curves(runs.assign(oversubscribed=False, shared=False))
-    out = barred(runs)
-    out = np.array([out[at].any() for at in found["at"]], dtype=bool)
-    one = found[~out & (found.world_size == 1)]
-    one = one.sort_values("parallel", key=lambda names: names != "none").drop_duplicates("curve")
-    beside = one.set_index("curve")[["step_seconds_each", "runs", "parallel"]]
-    beside = beside.set_axis(["step_seconds_one", "runs_one", "baseline"], axis=1)
-    found = found.assign(itself=found.index.isin(one.index)).join(beside, on="curve")
+    curve_points = curves(runs.assign(oversubscribed=False, shared=False))
+    barred_runs = barred(runs)
+    is_barred = np.array([barred_runs[positions].any() for positions in curve_points["at"]], dtype=bool)
+    baselines = curve_points[~is_barred & (curve_points.world_size == 1)]
+    baselines = baselines.sort_values("parallel", key=lambda names: names != "none").drop_duplicates("curve")
+    baseline_columns = baselines.set_index("curve")[["step_seconds_each", "runs", "parallel"]]
+    baseline_columns = baseline_columns.set_axis(["step_seconds_one", "runs_one", "baseline"], axis=1)
+    curve_points = curve_points.assign(itself=curve_points.index.isin(baselines.index))
+    curve_points = curve_points.join(baseline_columns, on="curve")
     parts = [
-        _gains(found[~out & found.runs_one.notna()]).assign(state=MEASURED, why=""),
-        found[~out & found.runs_one.isna()].assign(state=MEASURED, why=""),
-        found[out]
+        _gains(curve_points[~is_barred & curve_points.runs_one.notna()]).assign(state=MEASURED, why=""),
+        curve_points[~is_barred & curve_points.runs_one.isna()].assign(state=MEASURED, why=""),
+        curve_points[is_barred]
         .drop(columns=[*ESTIMATES, "repeats"])
         .assign(state=BARRED, why="more ranks than cores, or a shared machine"),
-        pd.DataFrame(_missing(found, ranks)),
+        pd.DataFrame(_missing(curve_points, ranks)),
     ]
     every = pd.concat([part for part in parts if len(part)] or [parts[0]]).astype({"world_size": int})
     every = every.assign(grouped=every.parallel != "none").reindex(columns=[*WORKSHOP, "curve", "grouped"])
     return every.sort_values(["curve", "world_size", "grouped", "nodes"], ignore_index=True)[WORKSHOP]
 
 
-def _missing(found: pd.DataFrame, ranks: Mapping[str, Iterable[int]] | None) -> Iterator[dict]:
-    measured = found.groupby("curve").world_size.agg(set)
-    for curve in found.drop_duplicates("curve")[[*SAME, *CURVE, "curve"]].to_dict("records"):
-        weak, batch = curve["kind"] == "weak", curve["batch"]
+def _missing(curve_points: pd.DataFrame, ranks: Mapping[str, Iterable[int]] | None) -> Iterator[dict]:
+    measured = curve_points.groupby("curve").world_size.agg(set)
+    for curve in curve_points.drop_duplicates("curve")[[*SAME, *CURVE, "curve"]].to_dict("records"):
+        weak = curve["kind"] == "weak"
+        batch = curve["batch"]
         for world in sorted(set(ranks[curve["kind"]] if ranks else RANKS) - measured[curve["curve"]]):
-            each, rest = (batch, 0) if weak else divmod(batch, world)
-            sizes = {"global_batch": batch * world if weak else batch, "batch_per_device": np.nan if rest else each}
-            why = f"{batch} samples do not divide over {world} ranks" if rest else ""
+            share, remainder = (batch, 0) if weak else divmod(batch, world)
+            sizes = {
+                "global_batch": batch * world if weak else batch,
+                "batch_per_device": np.nan if remainder else share,
+            }
+            why = f"{batch} samples do not divide over {world} ranks" if remainder else ""
             yield curve | sizes | {"world_size": world, "state": NOT_MEASURED, "why": why}
 
 
@@ -206,11 +219,13 @@ def memory(runs: pd.DataFrame) -> pd.DataFrame:
     "mode"), bytes, bytes_low, bytes_high (B); ratio, low, high (M(N) / M(1) with its 95 % interval), repeats; runs, runs_one.
     Points without a record of it are omitted.
     """
-    found, parts = against_one(curves(runs)), []
+    curve_points = against_one(curves(runs))
+    parts = []
     for statistic in ("peak", "mean", "mode"):
         name = f"{statistic}_bytes"
         sides = [f"{name}_each", f"{name}_one"]
-        part = found.assign(**{side: found[side].map(lambda values: values[~np.isnan(values)]) for side in sides})
+        recorded = {side: curve_points[side].map(lambda values: values[~np.isnan(values)]) for side in sides}
+        part = curve_points.assign(**recorded)
         part = part[(part[sides[0]].map(len) > 0) & (part[sides[1]].map(len) > 0)].assign(statistic=statistic)
         part[["bytes", "bytes_low", "bytes_high"]] = part[[name, f"{name}_low", f"{name}_high"]]
         part[RATIO] = _ratios(part, *sides)
@@ -228,16 +243,24 @@ def variation(table: pd.DataFrame) -> pd.DataFrame:
     Columns: those of `LINE`; variation, low, high, repeats (the fewest); world_size and layout where it is largest; ranks,
     the largest N measured; runs.
     """
-    weak, rows = table[(table.kind == "weak") & (table.world_size > 1)], []
+    weak = table[(table.kind == "weak") & (table.world_size > 1)]
+    rows = []
     ends = np.sort(1 / weak[["low", "high"]] - 1, axis=1)
     weak = weak.assign(
         variation=(1 / weak.efficiency - 1).abs(), low=np.clip(ends[:, 0], 0, None) - np.clip(ends[:, 1], None, 0),
         high=np.abs(ends).max(axis=1),
     )  # fmt: skip
-    for _, own in weak.groupby(number(weak, LINE)):
-        row = own.loc[own.variation.idxmax(), [*LINE, "variation", "world_size", "layout"]].to_dict()
-        row |= {"repeats": own.repeats.min(), "ranks": own.world_size.max(), "runs": unique(*own.runs, *own.runs_one)}
-        rows.append(row | ({} if row["repeats"] == 1 else {"low": own.low.max(), "high": own.high.max()}))
+    for _, curve_points in weak.groupby(number(weak, LINE)):
+        worst = curve_points.loc[curve_points.variation.idxmax()]
+        row = worst[[*LINE, "variation", "world_size", "layout"]].to_dict()
+        row |= {
+            "repeats": curve_points.repeats.min(),
+            "ranks": curve_points.world_size.max(),
+            "runs": unique(*curve_points.runs, *curve_points.runs_one),
+        }
+        if row["repeats"] != 1:
+            row |= {"low": curve_points.low.max(), "high": curve_points.high.max()}
+        rows.append(row)
     columns = [*LINE, "variation", "low", "high", "repeats", "world_size", "layout", "ranks", "runs"]
     return pd.DataFrame(rows, columns=columns)
 
@@ -250,24 +273,25 @@ def before_after(runs: pd.DataFrame) -> pd.DataFrame:
     epoch_seconds, and utilisation (processor time of the busiest rank over time and cores of its device), each with
     `<name>_before`; gain (the ratio of throughputs), low, high (its 95 % interval), repeats; runs.
     """
-    found = gather(used := usable(runs))
+    used = usable(runs)
+    configurations = gather(used)
     busy = (used.cpu_seconds / used.seconds / used.threads_per_rank).to_numpy(dtype=float, na_value=np.nan)
-    found["utilisation"] = [np.median(busy[at]) for at in found["at"]]
-    both = _beside_fp32(found, [name for name in [*SAME, *POINT] if name != "settings"])
-    both["other"] = both.settings.fillna("") != both.settings_before.fillna("")
-    both = both.sort_values(["other", "settings_before"], kind="stable")
-    both = both.drop_duplicates([*SAME, *POINT]).sort_index().reset_index(drop=True)
-    both[["gain", *RATIO[1:]]] = stats.ratios(both.throughput_each, both.throughput_each_before)
-    both["runs"] = [unique(*behind) for behind in zip(both.runs, both.runs_before, strict=True)]
-    beside = [name + end for name in ("throughput", "epoch_seconds", "utilisation") for end in ("_before", "")]
-    columns = [*SAME, *POINT, "layout", "settings_before", "other", *beside, "gain", *RATIO[1:], "runs"]
-    return both[columns].astype({"repeats": int})
+    configurations["utilisation"] = [np.median(busy[positions]) for positions in configurations["at"]]
+    pairs = _beside_fp32(configurations, [name for name in [*SAME, *POINT] if name != "settings"])
+    pairs["other"] = pairs.settings.fillna("") != pairs.settings_before.fillna("")
+    pairs = pairs.sort_values(["other", "settings_before"], kind="stable")
+    pairs = pairs.drop_duplicates([*SAME, *POINT]).sort_index().reset_index(drop=True)
+    pairs[["gain", *RATIO[1:]]] = stats.ratios(pairs.throughput_each, pairs.throughput_each_before)
+    pairs["runs"] = [unique(*run_ids) for run_ids in zip(pairs.runs, pairs.runs_before, strict=True)]
+    pair_columns = [name + end for name in ("throughput", "epoch_seconds", "utilisation") for end in ("_before", "")]
+    columns = [*SAME, *POINT, "layout", "settings_before", "other", *pair_columns, "gain", *RATIO[1:], "runs"]
+    return pairs[columns].astype({"repeats": int})
 
 
 def precision_gain(runs: pd.DataFrame) -> pd.DataFrame:
     """`before_after` of one process without a group, where only the precision differs."""
-    found = before_after(runs)
-    return found[(found.parallel == "none") & ~found.other].reset_index(drop=True)
+    pairs = before_after(runs)
+    return pairs[(pairs.parallel == "none") & ~pairs.other].reset_index(drop=True)
 
 
 def efficiency_ratio(runs: pd.DataFrame) -> pd.DataFrame:
@@ -275,23 +299,23 @@ def efficiency_ratio(runs: pd.DataFrame) -> pd.DataFrame:
 
     Columns: those of `LINE` and `PLACE`; ratio, low, high (its 95 % interval, over the repeats of all four), repeats; runs.
     """
-    found = against_one(curves(runs))
-    found = found[(found.world_size > 1) & (found.baseline == "none")]
-    both = _beside_fp32(found, [*LINE, *PLACE]).reset_index(drop=True)
+    curve_points = against_one(curves(runs))
+    curve_points = curve_points[(curve_points.world_size > 1) & (curve_points.baseline == "none")]
+    pairs = _beside_fp32(curve_points, [*LINE, *PLACE]).reset_index(drop=True)
     sides = [(f"step_seconds_one{end}", f"step_seconds_each{end}") for end in ("", "_before")]
-    ratios = [stats.ratio_of_ratios(*([row[name] for name in side] for side in sides)) for _, row in both.iterrows()]
-    both[RATIO] = pd.DataFrame(ratios, columns=RATIO)
-    behind = both[["runs", "runs_one", "runs_before", "runs_one_before"]]
-    both["runs"] = [unique(*each) for each in behind.itertuples(index=False)]
-    return both[[*LINE, *PLACE, *RATIO, "runs"]]
+    ratios = [stats.ratio_of_ratios(*([row[name] for name in side] for side in sides)) for _, row in pairs.iterrows()]
+    pairs[RATIO] = pd.DataFrame(ratios, columns=RATIO)
+    id_columns = pairs[["runs", "runs_one", "runs_before", "runs_one_before"]]
+    pairs["runs"] = [unique(*run_ids) for run_ids in id_columns.itertuples(index=False)]
+    return pairs[[*LINE, *PLACE, *RATIO, "runs"]]
 
 
 def curve(row: Mapping[str, Any]) -> str:
     """`strong, batch 768, resnet18 on cifar10, fp32`: the curve that a row belongs to."""
     batch = f"{row['batch']:g} a device" if row["kind"] == "weak" else f"batch {row['batch']:g}"
-    whole = ["whole epochs"] if row["kind"] == "weak" and pd.isna(row["steps_per_epoch"]) else []
+    work = ["whole epochs"] if row["kind"] == "weak" and pd.isna(row["steps_per_epoch"]) else []
     links = [] if pd.isna(row["link_gbit"]) else [f"{row['link_gbit']:g} Gbit/s"]
-    return ", ".join(filter(None, [row["kind"], batch, task(row), row["precision"], *whole, *links]))
+    return ", ".join(filter(None, [row["kind"], batch, task(row), row["precision"], *work, *links]))
 
 
 def baseline_text(baseline: str) -> str:
@@ -325,30 +349,31 @@ def precision_sentences(gains: pd.DataFrame) -> list[str]:
 
 def unique(*runs: tuple[str, ...]) -> tuple[str, ...]:
     """Each id once, in their order."""
-    return tuple(dict.fromkeys(one for own in runs for one in own))
+    return tuple(dict.fromkeys(run_id for run_ids in runs for run_id in run_ids))
 
 
 def _interval(row: tuple, form: str) -> str:
     return f" (95 % interval {row.low:{form}} to {row.high:{form}})" if row.low == row.low else " (a single run)"
 
 
-def _beside_fp32(found: pd.DataFrame, alike: Sequence[str]) -> pd.DataFrame:
+def _beside_fp32(table: pd.DataFrame, alike: Sequence[str]) -> pd.DataFrame:
     """The rows in other precisions, each with the columns of those in fp32 that are equal in `alike`, as <name>_before."""
-    found = found.assign(like=number(found, [name for name in alike if name != "precision"]))
-    full = found[found.precision == "fp32"].set_index("like").add_suffix("_before")
-    return found[found.precision != "fp32"].join(full, on="like", how="inner")
+    table = table.assign(like=number(table, [name for name in alike if name != "precision"]))
+    full = table[table.precision == "fp32"].set_index("like").add_suffix("_before")
+    return table[table.precision != "fp32"].join(full, on="like", how="inner")
 
 
-def _ratios(found: pd.DataFrame, above: str, below: str) -> np.ndarray:
+def _ratios(table: pd.DataFrame, above: str, below: str) -> np.ndarray:
     """(rows, 4): `stats.ratio` of both columns; of a baseline against `itself` one by definition, without an interval."""
-    ratios = stats.ratios(found[above], found[below])
-    ratios[found.itself.to_numpy(bool), :3] = 1.0, np.nan, np.nan
+    ratios = stats.ratios(table[above], table[below])
+    ratios[table.itself.to_numpy(bool), :3] = 1.0, np.nan, np.nan
     return ratios
 
 
-def _gains(found: pd.DataFrame) -> pd.DataFrame:
-    """`found` with the columns `GAIN` and the repeats of T(1) / T(N)."""
-    gain, ranks = _ratios(found, "step_seconds_one", "step_seconds_each"), found.world_size.to_numpy(float)[:, None]
-    speedup = np.where((found.kind == "strong").to_numpy()[:, None], gain[:, :3], gain[:, :3] * ranks)
+def _gains(curve_points: pd.DataFrame) -> pd.DataFrame:
+    """`curve_points` with the columns `GAIN` and the repeats of T(1) / T(N)."""
+    gain = _ratios(curve_points, "step_seconds_one", "step_seconds_each")
+    ranks = curve_points.world_size.to_numpy(float)[:, None]
+    speedup = np.where((curve_points.kind == "strong").to_numpy()[:, None], gain[:, :3], gain[:, :3] * ranks)
     columns = dict(zip(GAIN, np.hstack([speedup, speedup / ranks]).T, strict=True))
-    return found.assign(**columns, repeats=gain[:, 3])
+    return curve_points.assign(**columns, repeats=gain[:, 3])

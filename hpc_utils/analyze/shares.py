@@ -28,23 +28,24 @@ def against_whole_cores(runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFram
     repeats; runs (ids).
     """
     on_cores = (runs.device == "cpu") & (pd.to_numeric(runs.threads_per_rank) <= 1)
-    own = unprofiled(runs[on_cores & ~barred(runs)])
+    core_runs = unprofiled(runs[on_cores & ~barred(runs)])
     last = epochs.sort_values("epoch").groupby("run_id").last()
-    own = own.join(last[["seconds", "steps", "step_p95", "step_p50"]].add_suffix("_last"), on="run_id")
-    own = own.assign(
-        cores=own.threads_per_rank.astype(float), period=pd.to_numeric(own.share_period),
-        step=own.seconds_last / own.steps_last, spread=own.step_p95_last / own.step_p50_last,
+    core_runs = core_runs.join(last[["seconds", "steps", "step_p95", "step_p50"]].add_suffix("_last"), on="run_id")
+    core_runs = core_runs.assign(
+        cores=core_runs.threads_per_rank.astype(float), period=pd.to_numeric(core_runs.share_period),
+        step=core_runs.seconds_last / core_runs.steps_last, spread=core_runs.step_p95_last / core_runs.step_p50_last,
     )  # fmt: skip
     rows = []
-    for _, alike in own.groupby(SAME, dropna=False):
-        whole = alike[alike.cores == 1]
-        if whole.empty or len(whole) == len(alike):
+    for _, alike in core_runs.groupby(SAME, dropna=False):
+        whole_cores = alike[alike.cores == 1]
+        if whole_cores.empty or len(whole_cores) == len(alike):
             continue
         for (cores, period), group in alike.groupby(["cores", "period"], dropna=False):
-            step, ratio = stats.median(group.step), stats.ratio(group.step, whole.step).times(cores)
+            step = stats.median(group.step)
+            ratio = stats.ratio(group.step, whole_cores.step).times(cores)
             sample = step.times(cores / group.batch_per_device.iloc[0])
             row = group[SAME].iloc[0].to_dict() | {"cores": cores, "period": period, "periods": step.value / period}
             row |= {"spread": group.spread.median(), "runs": tuple(group.run_id)} | step.measure("step_seconds")
-            more = {name: value - 1 for name, value in ratio.columns("deviation").items()}
-            rows.append(row | sample.columns("sample_seconds") | more)
+            deviations = {name: value - 1 for name, value in ratio.columns("deviation").items()}
+            rows.append(row | sample.columns("sample_seconds") | deviations)
     return pd.DataFrame(rows, columns=COLUMNS).astype({"cores": float, "period": float})

@@ -50,16 +50,17 @@ def median(values: Sequence[float]) -> Estimate:
     From 6 repeats on the interval is a percentile bootstrap of the median (Efron 1979); below, a t interval of the
     logs, because times and rates are positive and vary by factors. A value that is not positive and finite leaves none.
     """
-    own = np.asarray(values, dtype=float)
-    own = own[~np.isnan(own)]
-    if not len(own):
+    measurements = np.asarray(values, dtype=float)
+    measurements = measurements[~np.isnan(measurements)]
+    if not len(measurements):
         return UNKNOWN
-    value, count = float(np.median(own)), len(own)
-    if count == 1 or not _are_positive(own):
+    value = float(np.median(measurements))
+    count = len(measurements)
+    if count == 1 or not _are_positive(measurements):
         return Estimate(value, np.nan, np.nan, count)
     if count >= BOOTSTRAP_FROM:
-        return Estimate(value, *_bootstrap(own), count)
-    logs = np.log(own)
+        return Estimate(value, *_bootstrap(measurements), count)
+    logs = np.log(measurements)
     half = t_quantile(count - 1) * logs.std(ddof=1) / np.sqrt(count)
     return Estimate(value, *np.exp(np.median(logs) + half * SIDES).tolist(), count)
 
@@ -70,8 +71,10 @@ def ratio(numerator: Sequence[float], denominator: Sequence[float]) -> Estimate:
     From 6 repeats on each side the interval is a bootstrap of both; below, Welch's t interval of the difference of mean
     logs, centred on the ratio of the medians. `repeats` is the smaller number of both.
     """
-    above, below = _positive(numerator), _positive(denominator)
-    value, fewest = float(np.median(above) / np.median(below)), min(len(above), len(below))
+    above = _positive(numerator)
+    below = _positive(denominator)
+    value = float(np.median(above) / np.median(below))
+    fewest = min(len(above), len(below))
     if fewest >= BOOTSTRAP_FROM:
         return Estimate(value, *_bootstrap(above, below), fewest)
     return _around(value, _welch_half_width(above, below), fewest)
@@ -82,17 +85,17 @@ def ratio_or_one(numerator: Sequence[float], denominator: Sequence[float]) -> Es
 
     The interval is then the t interval of the difference of mean logs with a common variance.
     """
-    found = ratio(numerator, denominator)
+    estimate = ratio(numerator, denominator)
     several = max(numerator, denominator, key=len)
-    if found.repeats > 1 or len(several) < 2:
-        return found
+    if estimate.repeats > 1 or len(several) < 2:
+        return estimate
     half = t_quantile(len(several) - 1) * np.log(several).std(ddof=1) * np.sqrt(1 + 1 / len(several))
-    return _around(found.value, half, 1)
+    return _around(estimate.value, half, 1)
 
 
 def ratio_of_ratios(first: Sequence[Sequence[float]], second: Sequence[Sequence[float]]) -> Estimate:
     """(a / b) / (c / d) of medians, `first` = (a, b), `second` = (c, d), with Welch's t interval of the four mean logs."""
-    samples = [_positive(own) for own in (*first, *second)]
+    samples = [_positive(sample) for sample in (*first, *second)]
     a, b, c, d = map(np.median, samples)
     return _around(float((a / b) / (c / d)), _welch_half_width(*samples), min(map(len, samples)))
 
@@ -107,13 +110,13 @@ def difference(first: Estimate, second: Estimate) -> Estimate:
 
 def medians(samples: Sequence[Sequence[float]]) -> np.ndarray:
     """`median` of each of many samples: (samples, 4), columns as in `Estimate`."""
-    return np.array([median(own) for own in samples], dtype=float).reshape(-1, 4)
+    return np.array([median(sample) for sample in samples], dtype=float).reshape(-1, 4)
 
 
 def ratios(numerators: Sequence[Sequence[float]], denominators: Sequence[Sequence[float]]) -> np.ndarray:
     """`ratio` of each of many pairs: (pairs, 4), columns as in `Estimate`."""
-    found = [ratio(*pair) for pair in zip(numerators, denominators, strict=True)]
-    return np.array(found, dtype=float).reshape(-1, 4)
+    estimates = [ratio(*pair) for pair in zip(numerators, denominators, strict=True)]
+    return np.array(estimates, dtype=float).reshape(-1, 4)
 
 
 def t_quantile(freedom: float | np.ndarray, p: float = TAILS[1]) -> np.ndarray:
@@ -126,16 +129,16 @@ def t_quantile(freedom: float | np.ndarray, p: float = TAILS[1]) -> np.ndarray:
 def holm(p: np.ndarray) -> np.ndarray:
     """p values after Holm's step-down correction (1979, Scand. J. Stat. 6:65)."""
     order = np.argsort(p)
-    found = np.empty_like(p)
-    found[order] = np.minimum(np.maximum.accumulate((len(p) - np.arange(len(p))) * p[order]), 1)
-    return found
+    corrected = np.empty_like(p)
+    corrected[order] = np.minimum(np.maximum.accumulate((len(p) - np.arange(len(p))) * p[order]), 1)
+    return corrected
 
 
 def _positive(values: Sequence[float]) -> np.ndarray:
-    found = np.asarray(values, dtype=float)
-    if not len(found) or not _are_positive(found):
+    measurements = np.asarray(values, dtype=float)
+    if not len(measurements) or not _are_positive(measurements):
         raise ValueError(f"expected positive measurements, got {list(values)}")
-    return found
+    return measurements
 
 
 def _are_positive(values: np.ndarray) -> bool:
@@ -151,8 +154,8 @@ def _welch_half_width(*samples: np.ndarray) -> float:
     """Half the t interval of the difference (or sum) of the samples' mean logs; NaN where one is a single value."""
     if min(map(len, samples)) == 1:
         return np.nan
-    sizes = np.array([len(own) for own in samples])
-    parts = np.array([np.log(own).var(ddof=1) for own in samples]) / sizes
+    sizes = np.array([len(sample) for sample in samples])
+    parts = np.array([np.log(sample).var(ddof=1) for sample in samples]) / sizes
     total = parts.sum()
     if total == 0:  # equal repeats: an interval without width
         return 0.0
@@ -162,5 +165,5 @@ def _welch_half_width(*samples: np.ndarray) -> float:
 def _bootstrap(*samples: np.ndarray) -> list[float]:
     """[low, high] of a sample's median, or of the ratio of two samples' medians."""
     generator = np.random.default_rng(0)
-    drawn = [np.median(generator.choice(np.sort(own), (RESAMPLES, len(own))), axis=1) for own in samples]
+    drawn = [np.median(generator.choice(np.sort(sample), (RESAMPLES, len(sample))), axis=1) for sample in samples]
     return np.quantile(drawn[0] if len(drawn) == 1 else drawn[0] / drawn[1], TAILS).tolist()

@@ -30,40 +30,48 @@ def judge(table: pd.DataFrame, targets: Targets | None = None) -> pd.DataFrame:
     high (95 % interval), repeats: what was judged; verdict ("met", "missed", "undecided": the interval contains the target
     or is missing, "not measured"); why (in words); runs (ids, empty without a curve).
     """
-    targets, table = targets or Targets(), headline(table)
-    share, at = targets.strong_efficiency, targets.strong_ranks
-    words = f"strong scaling: efficiency of at least {share:.0%} on {at} ranks"
-    rows = [*_judged(_strong(table, at), "strong", {"target": words, "required": share, "at_ranks": at})]
-    share, at = targets.weak_variation, targets.weak_ranks
-    words = f"weak scaling: a step's time varies by at most {share:.0%} up to {at} ranks"
-    weak = variation(_up_to(table, at)).rename(columns={"variation": "value"})
-    rows += _judged(weak, "weak", {"target": words, "required": share, "at_ranks": at})
+    targets = targets or Targets()
+    table = headline(table)
+
+    ranks = targets.strong_ranks
+    share = targets.strong_efficiency
+    words = f"strong scaling: efficiency of at least {share:.0%} on {ranks} ranks"
+    strong = _strong(table, ranks)
+    rows = [*_judged(strong, "strong", {"target": words, "required": share, "at_ranks": ranks})]
+
+    ranks = targets.weak_ranks
+    share = targets.weak_variation
+    words = f"weak scaling: a step's time varies by at most {share:.0%} up to {ranks} ranks"
+    weak = variation(_up_to(table, ranks)).rename(columns={"variation": "value"})
+    rows += _judged(weak, "weak", {"target": words, "required": share, "at_ranks": ranks})
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def _strong(table: pd.DataFrame, at: int) -> pd.DataFrame:
-    """The points on `at` ranks of each strong curve, or on the most that it has."""
+def _strong(table: pd.DataFrame, ranks: int) -> pd.DataFrame:
+    """The points on `ranks` ranks of each strong curve, or on the most that it has."""
     strong = table[(table.kind == "strong") & (table.world_size > 1)]
-    world, curve = strong.world_size, number(strong, LINE)
-    reached = (world == at).groupby(curve).transform("any")
-    shown = strong[np.where(reached, world == at, world == world.groupby(curve).transform("max"))]
-    behind = [unique(*both) for both in zip(shown.runs, shown.runs_one, strict=True)]
-    return shown.assign(ranks=shown.world_size, value=shown.efficiency, runs=behind)
+    world = strong.world_size
+    curve = number(strong, LINE)
+    reached = (world == ranks).groupby(curve).transform("any")
+    points = strong[np.where(reached, world == ranks, world == world.groupby(curve).transform("max"))]
+    run_ids = [unique(*ids) for ids in zip(points.runs, points.runs_one, strict=True)]
+    return points.assign(ranks=points.world_size, value=points.efficiency, runs=run_ids)
 
 
-def _up_to(table: pd.DataFrame, at: int | None) -> pd.DataFrame:
-    """The points of each weak curve up to the fewest ranks that reach `at`."""
+def _up_to(table: pd.DataFrame, ranks: int | None) -> pd.DataFrame:
+    """The points of each weak curve up to the fewest that are at least `ranks`."""
     weak = table[table.kind == "weak"]
     world = weak.world_size
-    enough = world.where(world >= (at or 1)).groupby(number(weak, LINE)).transform("min")
+    enough = world.where(world >= (ranks or 1)).groupby(number(weak, LINE)).transform("min")
     return weak[~(world > enough)]
 
 
-def _judged(found: pd.DataFrame, kind: str, target: dict) -> Iterator[dict]:
-    required, at = target["required"], target["at_ranks"]
-    if at is None:
+def _judged(points: pd.DataFrame, kind: str, target: dict) -> Iterator[dict]:
+    required = target["required"]
+    ranks = target["at_ranks"]
+    if ranks is None:
         return
-    if found.empty:
+    if points.empty:
         yield target | {
             "kind": kind,
             "runs": (),
@@ -71,17 +79,18 @@ def _judged(found: pd.DataFrame, kind: str, target: dict) -> Iterator[dict]:
             "why": f"no curve of {kind} scaling, which needs runs on one rank and on several with the same batch: "
             "`hpc study run` makes them with `ranks = [1, 2]` in a series of the study's file",
         }
-    for row in found.to_dict("records"):
-        low, high = row["low"], row["high"]
+    for row in points.to_dict("records"):
+        low = row["low"]
+        high = row["high"]
         interval = "a single run" if np.isnan(low) else f"{low:.1%} to {high:.1%}"
         why = f"{row['value']:.1%} ({interval}) on {row['world_size']} ranks ({row['layout']}){relative(row['baseline'])}"
-        reached = row["ranks"] == at
+        reached = row["ranks"] == ranks
         if kind == "weak":  # more ranks cannot reduce the variation
-            reached = row["ranks"] >= at or low > required
+            reached = row["ranks"] >= ranks or low > required
         bound = {"at_least" if kind == "strong" else "at_most": required}
         verdict = decide(Estimate(row["value"], low, high, row["repeats"]), **bound)
         if not reached:
-            verdict, why = Verdict.NOT_MEASURED, f"no point of {at} ranks; the nearest measurement: {why}"
+            verdict, why = Verdict.NOT_MEASURED, f"no point of {ranks} ranks; the nearest measurement: {why}"
         elif verdict == Verdict.UNDECIDED:
             why += ": more repeats, alone on the machine, narrow the interval"
         yield row | target | {"verdict": verdict, "why": why}
