@@ -81,7 +81,9 @@ def complete(app: Sphinx, name: str, source: list[str]) -> None:
         source[0] += toctree([entry(one) for notebooks in CHAPTERS.values() for one in notebooks], ":maxdepth: 1")
     elif name == "companions/README":
         companions = sorted(path.parent.name for path in ROOT.glob("companions/*/README.md"))
-        source[0] += toctree([f"{companion} </companions/{companion}/README>" for companion in companions], ":hidden:")
+        source[0] += toctree(
+            [f"{companion} </companions/{companion}/README>" for companion in companions], ":hidden:"
+        )
     elif name == "SYSTEM":
         sets = sorted(path.parent.name for path in ROOT.glob("results/reference/*/SYSTEM.md"))
         source[0] += toctree([f"{one} </results/reference/{one}/SYSTEM>" for one in sets], ":hidden:")
