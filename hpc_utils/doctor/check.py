@@ -120,7 +120,7 @@ class Context:
 
     @classmethod
     def from_environment(cls, options: Options, mailbox: Mailbox) -> Context:
-        """From the variables of torchrun; without a launcher, rank 0 of one."""
+        """The context from the variables of torchrun; without a launcher, rank 0 of one."""
         defaults = {"RANK": 0, "WORLD_SIZE": 1, "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1}
         return cls(options, mailbox, *(int(os.environ.get(name, value)) for name, value in defaults.items()))
 

@@ -74,7 +74,7 @@ def _log_nccl(context: Context) -> None:
 
 @judge("process group", "every rank connects to all others", each=True)
 def judge_join(facts: Facts) -> Result:
-    """One rank's joining."""
+    """Whether one rank joins the process group."""
     if "error" in facts:
         return failed(facts["error"], "see the message" if facts["refused"] else UNREACHABLE)
     return passed(f"{facts['backend']}, {facts['ranks']} rank(s), {facts['seconds']:.1f} s")

@@ -169,7 +169,7 @@ class Runner:
         return worst(results)
 
     def _measure(self, check: Check, seconds: float) -> None:
-        """On this rank, if the check runs on it; 0 seconds: skipped."""
+        """Run the check's measurement if it runs on this rank; 0 seconds: skip it."""
         context = self.context
         if seconds and check.runs_on(context.rank, context.ranks_per_node):
             context.timeout = seconds

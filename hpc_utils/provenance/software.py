@@ -138,7 +138,7 @@ def _container() -> str | None:
 
 
 def _slurm() -> str | None:
-    """In a job, the version that its node has."""
+    """The version of Slurm on a job's node."""
     answer = run_tool("srun", "--version") if os.environ.get("SLURM_JOB_ID") else None
     return (answer or "").strip().removeprefix("slurm-wlm").removeprefix("slurm").strip() or None
 

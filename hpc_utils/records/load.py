@@ -47,7 +47,7 @@ class Records:
     unfinished: dict[str, str] = field(default_factory=dict)
 
     def only(self, runs: Collection[str]) -> Records:
-        """Those of `runs`; what is not here is unfinished: "absent"."""
+        """The records of `runs`; a run without records is unfinished: "absent"."""
         listed = {*self.runs.run_id, *self.refused, *self.unfinished}
         states = dict.fromkeys(sorted({*runs} - listed), "absent") | self.unfinished
         return Records(

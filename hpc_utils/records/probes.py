@@ -42,7 +42,7 @@ def read_probes(kind: str, results: Path | None = None) -> Iterator[dict[str, An
 
 
 def read_everywhere(kind: str) -> Iterator[dict[str, Any]]:
-    """Those of `read_probes`, then those of the committed sets."""
+    """The records of `read_probes`, then the records of the committed sets."""
     for folder in (paths.results(), *sorted(paths.reference().glob("*/"))):
         yield from read_probes(kind, folder)
 

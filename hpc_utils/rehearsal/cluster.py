@@ -56,7 +56,7 @@ class Cluster(Plan):
         return self.nodes[node].address
 
     def status(self) -> Status:
-        """Its present state."""
+        """The cluster's present state."""
         answer = self._ask("status")
         states = daemons.node_states(self)
         nodes = {name: states.get(name, "unknown") if on else "no power" for name, on in answer["power"].items()}

@@ -69,7 +69,7 @@ class Plan:
 
     @property
     def conf(self) -> Path:
-        """Its slurm.conf."""
+        """The path of slurm.conf."""
         return self.folder / "etc" / "slurm.conf"
 
     @property

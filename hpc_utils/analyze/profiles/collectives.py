@@ -163,8 +163,8 @@ def straggler(matched: Collectives) -> Straggler | None:
 
 
 def exposed(timeline: Timeline, matched: Collectives, column: int) -> tuple[int, int]:
-    """Time of this rank, which is that column of `matched`, in which it computes nothing: (ns on the wire, ns waiting for other
-    ranks). A moment that is both counts as the wire's."""
+    """Time of the rank in that column of `matched` in which it computes nothing: (ns on the wire, ns waiting for
+    other ranks). A moment that is both counts as the wire's."""
     if timeline.ops is None:
         return 0, 0
     part = matched.taking_part[:, column]
@@ -220,7 +220,7 @@ def _by_key(ops: Events, grouped: bool) -> dict[Key, Events]:
 
 
 def _shortened(ranks: dict[int, Events], aligned: bool) -> dict[int, Events]:
-    """Of each rank as many in a row as the rank with fewest has: those that end closest to that rank's, or the first."""
+    """Each rank's collectives, cut to the count of the rank with fewest: a row that ends closest, or the first."""
     fewest = min(ranks.values(), key=len)
     chosen = {}
     size = len(fewest)

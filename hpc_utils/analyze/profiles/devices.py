@@ -1,4 +1,4 @@
-"""What a verdict is based on: of all devices together, what took which share of the time."""
+"""The measurements behind a verdict: shares of the time of all devices together."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Devices:
         self.classes = kernels.class_ns(timelines)
 
     def _share(self, column: Sequence[int | None]) -> float | None:
-        """Of the time of those devices where it is known."""
+        """The share of the time of the devices whose value is known."""
         known_times = [(ns, part["span_ns"]) for ns, part in zip(column, self.parts, strict=True) if ns is not None]
         return (
             sum(ns for ns, _ in known_times) / max(sum(span for _, span in known_times), 1) if known_times else None
@@ -90,7 +90,7 @@ class Devices:
 
     @property
     def marked_steps(self) -> int:
-        """Of the device with fewest; 0: none are marked."""
+        """The fewest steps that any device with marked steps has; 0: none are marked."""
         return min(filter(None, map(len, self.steps)), default=0)
 
     def of_straggler(self, column: str) -> list[int | None]:
@@ -99,7 +99,7 @@ class Devices:
         return [values.pop(self.straggler.column), *values]
 
     def class_share(self, names: Sequence[KernelClass]) -> float:
-        """Of the compute kernels' time."""
+        """The share of these classes in the compute kernels' time."""
         return sum(self.classes.get(name, 0) for name in names) / max(sum(self.classes.values()), 1)
 
     def evidence(self) -> list[Evidence]:

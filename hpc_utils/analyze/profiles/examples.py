@@ -35,7 +35,7 @@ EXAMPLES = tuple(Example(files=tuple(row.pop("files")), **row) for row in _TABLE
 
 
 def profiles(folder: Path) -> dict[str, Profile]:
-    """Those in `folder`, by name."""
+    """The example profiles in `folder`, by name."""
     return {
         example.name: Profile(example.name, example.what, {"": [folder / file for file in example.files]})
         for example in EXAMPLES

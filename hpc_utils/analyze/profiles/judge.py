@@ -94,7 +94,7 @@ def _by_devices(
 
 
 def _doubts(devices: Devices, timelines: Sequence[Timeline]) -> list[Doubt]:
-    """Those that hold whatever the bound is."""
+    """The doubts that apply to every bound."""
     profiled, size = world(timelines)
     steps = devices.marked_steps
     unknown = devices.shares["unknown"]

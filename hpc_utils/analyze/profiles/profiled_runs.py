@@ -35,7 +35,7 @@ SAMPLES = {
 
 @dataclass(frozen=True)
 class Profile:
-    """What was profiled of a configuration, and the verdicts on it. Files are read when they are first asked for.
+    """What was profiled of a configuration, and the verdicts on it. Files are read on first use.
 
     Attributes:
         name, what: the configuration and its description.
@@ -83,7 +83,7 @@ class Profile:
 
     @property
     def verdict(self) -> Verdict:
-        """On the first run."""
+        """The verdict on the first run."""
         return next(iter(self.verdicts.values()), undecided(f"not read: {self.missing}", (), ()))
 
 
@@ -93,8 +93,8 @@ def configurations(results: Path, runs: pd.DataFrame, planned: Iterable[Mapping[
     A name is that of the series, with what else identifies the configuration in it, in small letters, digits and dashes.
 
     Args:
-        runs: as of `records.load(results)`. planned: the runs of the studies: run_id, series, ranks, parameters, as their indices
-            have them. A profiled run of no study is a configuration of its own, by its id.
+        runs: as of `records.load(results)`. planned: the runs of the studies: run_id, series, ranks, parameters, as
+            their indices have them. A profiled run of no study is a configuration of its own, by its id.
     """
     rows = runs.set_index("run_id").to_dict("index")
     planned = {study_run["run_id"]: study_run for study_run in planned if study_run["run_id"] in rows}

@@ -66,7 +66,10 @@ class Reports:
 
     @property
     def worked(self) -> list[Timeline]:
-        """Those by whose work the run is judged. On a CPU the run's records cover more than the few steps of a short profile."""
+        """The timelines whose work decides the verdict.
+
+        On a CPU the run's records cover more than the few steps of a short profile.
+        """
         worked = [timeline for timeline in self.timelines if timeline.worked]
         short = all(timeline.device is None and len(steps(timeline.ranges)[0]) < STEPS for timeline in worked)
         return [] if short and self.phases else worked

@@ -84,7 +84,7 @@ def roofs(points: pd.DataFrame) -> dict[str, float]:
 
 
 def bandwidths(kernels: pd.DataFrame) -> dict[str, float]:
-    """Byte/s of each GPU's DRAM, from its own counters (`ncu.read_kernels`): the bytes per second, over their share of the peak.
+    """Byte/s of each GPU's DRAM, by its counters (`ncu.read_kernels`): bytes per second, over the share of the peak.
 
     Without moved bytes it is that of `peaks`; a GPU with neither is omitted.
     """

@@ -81,7 +81,8 @@ def straggler(devices: Devices) -> Loss | None:
         advice = saving(
             share * slowest.caused,
             f"look at {slowest.label}: {_why_late(devices)}",
-            f"repeat it without the device of {slowest.label}: if the waiting is gone it was the device, not the program",
+            f"repeat it without the device of {slowest.label}: if the waiting is gone it was the device, "
+            "not the program",
         )
     return Loss(Bound.STRAGGLER, share, beyond(share, limit), "waiting for other ranks", reason, advice, doubts)
 

@@ -114,8 +114,9 @@ def gains(profiles: pd.DataFrame, by_name: Mapping[str, Profile], tried: Iterabl
     """Measured gains of changes, and the upper bounds of the verdicts before them.
 
     Args:
-        profiles: as of `profiles`. by_name: the profiles by name. tried: (name, name of the same with a change, the advice that
-            was followed, of `PLACES` or "", the change in words). Pairs that were not both measured are omitted.
+        profiles: as of `profiles`. by_name: the profiles by name. tried: (name, name of the same with a change, the
+            advice that was followed, of `PLACES` or "", the change in words).
+            Pairs that were not both measured are omitted.
 
     Columns: name, other, which, change; before (the verdict), at_most (NaN: no advice was followed); and of runs without a
     profiler gain (throughput over that before, the median of the ratios within a repeat), low, high, repeats, verdict, runs;

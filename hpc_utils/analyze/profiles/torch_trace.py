@@ -143,14 +143,24 @@ def _timelines(source: str, trace: _Trace) -> list[Timeline]:
     aligned = bool(trace.base) or any(len(events) and events.start[0] > _EPOCH for events in event_sets)
     distributed = trace.distributed
     return [
-        Timeline(source, distributed.rank, distributed.world_size, device, names.get(device, ""), ops, ranges, aligned, tuple(remarks))
+        Timeline(
+            source,
+            distributed.rank,
+            distributed.world_size,
+            device,
+            names.get(device, ""),
+            ops,
+            ranges,
+            aligned,
+            tuple(remarks),
+        )
         for device, ops in (devices or {None: None}).items()
-    ]  # fmt: skip
+    ]
 
 
 @functools.lru_cache(maxsize=65536)
 def _is_range(name: str) -> bool:
-    """Of operators: collectives of the host, and phases where a trace has no annotations."""
+    """Whether an operator marks a range: a collective of the host, or a phase in a trace without annotations."""
     return bool(_WIRE.match(name)) or phases.phase_of(name) is not None
 
 

@@ -79,7 +79,7 @@ def rounded(value: float) -> float:
 
 
 def percent(name: str, share: float | None, sense: str = "", threshold: float | None = None) -> Evidence:
-    """In %; a share of None or NaN is not known."""
+    """Evidence in %; a share of None or NaN is not known."""
     value, limit = (
         None if number is None or math.isnan(number) else rounded(100 * number) for number in (share, threshold)
     )
@@ -174,7 +174,7 @@ class Loss:
     doubts: Sequence[Doubt] = ()
 
     def verdict(self, doubts: Sequence[Doubt], evidence: Iterable[Evidence], remarks: Sequence[str]) -> Verdict:
-        """That this is what limits: all doubts follow the reason.
+        """The verdict that this loss limits the run: all doubts follow the reason.
 
         Half of the confidence comes from the margin; doubts reduce all of it.
         """

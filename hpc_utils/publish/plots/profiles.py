@@ -30,7 +30,8 @@ def _rows(count: int, width: float = style.PAGE) -> tuple[Figure, plt.Axes]:
 
 def parts(groups: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     """What `breakdown` draws: group, rank, device, and each of `PARTS` in percent of the span (NaN: not known). Each moment counts
-    once, for the first part that it belongs to. `groups`: frames of `analyze.profiles.breakdown.breakdown_table`, by name (before, after)."""
+    once, for the first part that it belongs to. `groups`: frames of
+    `analyze.profiles.breakdown.breakdown_table`, by name (before, after)."""
     frames = []
     for name, frame in groups.items():
         rows = frame.drop(columns=["rank", "device", "remarks"], errors="ignore").astype("Float64").astype(float)
