@@ -16,6 +16,8 @@ from typing import Any
 from hpc_utils import source_code
 from hpc_utils.config import RunConfig
 
+# Options that committed runs record and that are none any more, with their former defaults.
+FORMER = {"overlap": True}
 # Options that cannot change a measurement.
 NOT_MEASURED = {"checkpoint_every", "checkpoint_minutes", "collective_timeout", "save_weights"}
 
@@ -78,8 +80,8 @@ def parse_settings(text: str) -> dict[str, Any]:
 
 def changed(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """`parameters` without the options that have their default."""
-    fields = RunConfig.model_fields
-    return {name: value for name, value in parameters.items() if name not in fields or value != fields[name].default}
+    defaults = FORMER | {name: field.default for name, field in RunConfig.model_fields.items()}
+    return {name: value for name, value in parameters.items() if name not in defaults or value != defaults[name]}
 
 
 def short_hash(what: Mapping[str, Any]) -> str:
