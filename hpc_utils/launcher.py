@@ -10,12 +10,9 @@ import ast
 import pkgutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import Any, ClassVar
 
 from . import source_code
-
-if TYPE_CHECKING:
-    from hpc_utils.train.ranks import Ranks
 
 
 class Launcher:
@@ -40,8 +37,8 @@ class Launcher:
         """
         raise NotImplementedError
 
-    def join(self) -> Ranks:
-        """This process's place among the ranks, with their collectives; device and cores are still the defaults.
+    def join(self) -> Any:
+        """This process's place among the ranks (`train.ranks.Ranks`), with their collectives; device and cores are still the defaults.
 
         Raises:
             ConfigError: a library is missing.
