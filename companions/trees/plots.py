@@ -31,7 +31,8 @@ def scaling(table: pd.DataFrame) -> Figure:
 @charted("at-work", "Cores at work, by the monitor: the first repeat of each number of threads.", intervals=False)
 def at_work(table: pd.DataFrame) -> Figure:
     """A panel for each library. `table`: `analysis.at_work`."""
-    libraries, counts = list(dict.fromkeys(table.library)), sorted(set(table.threads))
+    libraries = list(dict.fromkeys(table.library))
+    counts = sorted(set(table.threads))
     figure, (panels,) = drawing.panels(len(libraries), height=2.4, sharey=True)
     for axes, library in zip(panels, libraries, strict=True):
         for threads, rows in table[table.library == library].groupby("threads"):

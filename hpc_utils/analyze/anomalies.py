@@ -226,7 +226,8 @@ def _row(finding: str, row: dict, value: float, evidence: Iterable[str] | dict[s
     kind = FINDINGS[finding]
     causes = ""
     if isinstance(evidence, dict):
-        causes, evidence = "; ".join(evidence) or UNKNOWN, evidence.values()
+        causes = "; ".join(evidence) or UNKNOWN
+        evidence = evidence.values()
     nodes = row.get("nodes", 1)  # NA: not recorded
     likely = (kind.of_nodes if pd.notna(nodes) and nodes > 1 else "") + (kind.likely or causes)
     words = {"expected": kind.expected, "likely": likely, "look": kind.look, "evidence": "; ".join(evidence)}

@@ -54,7 +54,8 @@ DIGITS = 2  # of a request
 # Equal in all runs of one configuration, planned or measured.
 SAME = [*PLANNED, "link_gbit", "global_batch", "parallel", "nodes", "ranks_per_node"]
 LAYOUT = ["series", "nodes", "ranks_per_node"]
-SECONDS, STARTS = stats.columns(["seconds"]), stats.columns(["start"])
+SECONDS = stats.columns(["seconds"])
+STARTS = stats.columns(["start"])
 ENDS = stats.columns(["hours", "node_hours", "device_hours", "cost"])
 
 

@@ -67,7 +67,8 @@ def smallest_batch(times: Times, ranks: int, target: float) -> Estimate:
     Raises:
         NotMeasured: no batch was measured both for one device and for all of them.
     """
-    least, most = min(times), max(times) // ranks
+    least = min(times)
+    most = max(times) // ranks
     batches = np.unique(np.geomspace(least, most, CANDIDATES).round())
     tried = np.array([efficiency(times, ranks * batch, ranks) for batch in batches])
     reached = tried[:, [0, 2, 1]] >= target  # value, high, low

@@ -100,7 +100,7 @@ def total(runs: pd.DataFrame, epochs: pd.DataFrame) -> Total:
     counted = int(spent.energy_kwh.count())
     notes = []
     if runs.hardware_id.astype(str).str.startswith("rehearsal").any():
-        notes.append("Nodes of a rehearsal cluster share one machine: their hours are not its.")
+        notes.append("Nodes of a rehearsal cluster share one machine: the sum of their hours exceeds the machine's.")
     if counted < len(runs):
         extent = f"only in {counted} of {len(runs)} runs" if counted else "in no run"
         notes.append(f"Energy was counted {extent}: no counter could be read (NVML of GPUs, RAPL of processors).")

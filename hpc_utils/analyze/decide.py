@@ -31,7 +31,8 @@ def decide(
     between the two and without an interval, NOT_MEASURED without a value.
     """
     lowest, highest = within or (at_least, at_most)
-    lowest, highest = -np.inf if lowest is None else lowest, np.inf if highest is None else highest
+    lowest = -np.inf if lowest is None else lowest
+    highest = np.inf if highest is None else highest
     if np.isnan(estimate.value):
         return Verdict.NOT_MEASURED
     if np.isnan(estimate.low) or np.isnan(estimate.high):

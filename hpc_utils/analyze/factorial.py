@@ -262,7 +262,7 @@ def _means(cube: np.ndarray, axes: Iterable[int]) -> np.ndarray:
 
 
 def _effect(cube: np.ndarray, axes: Iterable[int], *, whole: bool = False) -> np.ndarray:
-    """The joint effect of `axes`, without that of each of them alone; `whole`: over the mean of all."""
+    """The joint effect of `axes` without that of each alone; `whole`: with it, as the difference from the mean of all."""
     part = _means(cube, axes)
     if whole:
         return part - part.mean()

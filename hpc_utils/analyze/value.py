@@ -45,7 +45,7 @@ class Value:
         if self.unit == "text":
             return
         if not math.isfinite(self.value):
-            raise ValueError(f"{self.name} is {self.value}: what is not known gets no value")
+            raise ValueError(f"{self.name} is {self.value}: a value is a finite number")
         if math.isnan(self.low) != math.isnan(self.high) or self.low > self.high:
             raise ValueError(f"{self.name}: [{self.low}, {self.high}] is no interval")
         if self.has_interval and not self.low - self._rounding <= self.value <= self.high + self._rounding:
@@ -53,7 +53,7 @@ class Value:
 
     @property
     def _rounding(self) -> float:
-        """By so much two ways to compute one number may differ."""
+        """The rounding error between two ways to compute a number."""
         return 1e-9 * max(abs(self.low), abs(self.high))
 
     @property
