@@ -98,7 +98,7 @@ def measured(text: str, sets: Sequence[Path]) -> str:
     def renewed(row: re.Match) -> str:
         if row[2] not in known.by_alias:
             return row[0]
-        value = formatting.text(known.value(row[1]).what, "interval").replace("\xa0", " ")
+        value = formatting.text(known.value(row[1]).content, "interval").replace("\xa0", " ")
         return f"| {value} | `{row[1]}` |"
 
     return MEASURED.sub(renewed, text)
@@ -117,11 +117,11 @@ def fastest(name: str, own: records.Records) -> pd.DataFrame:
         "images/s": tables.measured("throughput"),
         "repeats": lambda row: str(row["repeats"]),
     }
-    found = tables.table(best, columns)
+    found = tables.text_table(best, columns)
     for goal in GOALS:
         reached = cost.to_accuracy(runs[runs.dataset == "cifar10"], own.epochs, goal, {}).dropna(subset="seconds")
         soonest = reached.sort_values("seconds").groupby("workload").head(1)
-        times = tables.table(soonest, {"time": tables.measured("seconds")}).time
+        times = tables.text_table(soonest, {"time": tables.measured("seconds")}).time
         known = dict(zip(soonest.workload + " on cifar10", times, strict=True))
         found[f"to {goal:.0%} (s)"] = [known.get(what, ABSENT) for what in found["model on data set"]]
     return found

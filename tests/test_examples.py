@@ -12,7 +12,7 @@ from hpc_utils.publish.documents import project
 from hpc_utils.publish.documents.sets import ResultSet, Sets
 
 ROOT = paths.root()
-FOLDERS = project.read(ROOT / "paper/paper.toml").sets
+FOLDERS = project.read_project(ROOT / "paper/paper.toml").sets
 SETS = Sets(
     ResultSet(alias, ROOT / folder, exports.read(ROOT / folder), checked=False) for alias, folder in FOLDERS.items()
 )
@@ -30,7 +30,7 @@ def cited(page: str) -> list[str]:
 
 @pytest.mark.parametrize("page", ["docs/quickstart.md", "paper/README.md"])
 def test_every_cell_that_is_cited_is_there(page: str) -> None:
-    assert cited(page) and all(SETS.value(one).what for one in cited(page))
+    assert cited(page) and all(SETS.value(one).content for one in cited(page))
 
 
 def test_the_example_is_rendered_as_shown() -> None:
@@ -38,7 +38,7 @@ def test_the_example_is_rendered_as_shown() -> None:
         return formatting.text(value, form).replace("\xa0", " ")
 
     (example,) = {one for one in cited("paper/README.md") if ":" in one}
-    value = SETS.value(example).what
+    value = SETS.value(example).content
     assert f"`{{{{{example}}}}}` | {shown('value')}: " in text("paper/README.md")
     assert f"| {shown('interval')}, or" in text("paper/README.md")
     assert f'gets "{shown("interval")}"' in " ".join(text("docs/quickstart.md").split())

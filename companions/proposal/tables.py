@@ -25,4 +25,4 @@ def study_table(table: pd.DataFrame, packages: Mapping[str, str]) -> pd.DataFram
         "Device-hours": interval_text("device_hours"),
         "Basis": lambda row: row["basis"],
     }
-    return tables.table(table, columns).astype({"Runs": int})
+    return tables.text_table(table, columns).astype({"Runs": int})

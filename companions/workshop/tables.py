@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from hpc_utils.publish.tables import measured, table
+from hpc_utils.publish.tables import measured, text_table
 
 
 def filled(rows: pd.DataFrame, *, epoch: int, nodes: bool, formula: bool) -> pd.DataFrame:
@@ -26,4 +26,4 @@ def filled(rows: pd.DataFrame, *, epoch: int, nodes: bool, formula: bool) -> pd.
     }  # fmt: skip
     if nodes and not formula:
         columns |= {"Throughput Scaling vs 1G": measured("throughput_scaling")}
-    return table(rows.assign(runs_made=rows.repeats.fillna(0), repeats=None), columns)
+    return text_table(rows.assign(runs_made=rows.repeats.fillna(0), repeats=None), columns)

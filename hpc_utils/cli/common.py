@@ -81,7 +81,11 @@ def redo_options(command: Callable) -> Callable:
 def results_option(help: str) -> Callable:
     """`--results SET`; the command receives `folder`, a path or None."""
     return click.option(
-        "--results", "folder", metavar="SET", callback=lambda *given: given[2] and result_set(given[2]), help=help
+        "--results",
+        "folder",
+        metavar="SET",
+        callback=lambda *arguments: arguments[2] and result_set(arguments[2]),
+        help=help,
     )
 
 
@@ -94,10 +98,10 @@ def result_set(name: str | Path) -> Path:
     try:
         return paths.result_set(name)
     except paths.NoResultSet as error:
-        known = aliases()
-        if (folder := known.get(str(name))) and paths.is_result_set(folder):
+        folders = aliases()
+        if (folder := folders.get(str(name))) and paths.is_result_set(folder):
             return folder
-        raise paths.NoResultSet(f"{error} (aliases: {', '.join(known) or 'none'})") from None
+        raise paths.NoResultSet(f"{error} (aliases: {', '.join(folders) or 'none'})") from None
 
 
 def aliases() -> dict[str, Path]:
@@ -105,7 +109,7 @@ def aliases() -> dict[str, Path]:
     from hpc_utils.publish.documents import project
 
     try:
-        sets = project.read(paths.root() / "paper" / "paper.toml").sets
+        sets = project.read_project(paths.root() / "paper" / "paper.toml").sets
     except project.ProjectError:
         return {}
     return {alias: (paths.root() / folder).absolute() for alias, folder in sets.items()}
@@ -147,11 +151,11 @@ def enter_cluster(name: str, *, start: bool = True, study: str = "") -> tuple[Cl
     """
     from hpc_utils.launch import cluster, job_environment
 
-    found = cluster.read(name)
-    connect(found.rehearsal, start=start, nodes=found.overrides(study).nodes)
-    moved = job_environment.folders(found)
+    site = cluster.read(name)
+    connect(site.rehearsal, start=start, nodes=site.overrides(study).nodes)
+    moved = job_environment.folders(site)
     set_variables(moved)
-    return as_rehearsed(found), moved
+    return as_rehearsed(site), moved
 
 
 def set_variables(variables: Mapping[str, str]) -> None:
@@ -163,9 +167,11 @@ def as_rehearsed(cluster: Cluster) -> Cluster:
     """`cluster`; a rehearsal with the links and devices of the one that Slurm's commands reach."""
     from hpc_utils import rehearsal
 
-    if not cluster.rehearsal or (found := rehearsal.around()) is None:
+    if not cluster.rehearsal or (running_cluster := rehearsal.around()) is None:
         return cluster
-    return cluster.rehearsed(links=None if found.flat else found.by_hand or "", share=found.share)
+    return cluster.rehearsed(
+        links=None if running_cluster.flat else running_cluster.by_hand or "", share=running_cluster.share
+    )
 
 
 def connect(to_rehearsal: bool, *, start: bool = True, nodes: int | None = None) -> None:
@@ -179,15 +185,17 @@ def connect(to_rehearsal: bool, *, start: bool = True, nodes: int | None = None)
     if not to_rehearsal or workspace.environment().get("SLURM_CONF"):
         return
     try:
-        found, why = rehearsal.find(), "the rehearsal cluster is not up"
+        running_cluster = rehearsal.find()
+        why = "the rehearsal cluster is not up"
     except rehearsal.KilledError as error:
-        found, why = None, str(error)
-    if found is None:
+        running_cluster = None
+        why = str(error)
+    if running_cluster is None:
         if not start:
             raise rehearsal.ClusterError(f"{why}: `hpc cluster up` starts it")
         click.echo(f"{why}; it is started (`hpc cluster down` ends it)", err=True)
-        found = rehearsal.up(**{"nodes": nodes} if nodes else {})
-    set_variables(found.environment())
+        running_cluster = rehearsal.up(**{"nodes": nodes} if nodes else {})
+    set_variables(running_cluster.environment())
 
 
 def connect_to_submissions(study: str | None) -> tuple[str, ...]:
@@ -200,7 +208,7 @@ def connect_to_submissions(study: str | None) -> tuple[str, ...]:
     from hpc_utils.launch.submit import submissions
 
     try:
-        connect(any(one.cluster == "rehearsal" for one in submissions(study)), start=False)
+        connect(any(submission.cluster == "rehearsal" for submission in submissions(study)), start=False)
     except rehearsal.ClusterError as error:
         click.echo(str(error), err=True)
         return ("rehearsal",)
@@ -225,8 +233,8 @@ def run_links(request: Request, *, on_nodes: bool) -> Iterator[None]:
 
     gbit = request.config.link_gbit
     named = provenance.HardwareId.parse(provenance.hardware_id()).links or ""
-    found = rehearsal.around() if on_nodes and workspace.environment().get("SLURM_JOB_ID") else None
-    if found is None or found.flat:
+    running_cluster = rehearsal.around() if on_nodes and workspace.environment().get("SLURM_JOB_ID") else None
+    if running_cluster is None or running_cluster.flat:
         if gbit is not None:
             raise ConfigError(
                 f"link_gbit={gbit:g}: there are no links to limit here. A rehearsal cluster that was started with root "
@@ -234,21 +242,24 @@ def run_links(request: Request, *, on_nodes: bool) -> Iterator[None]:
             )
         yield
         return
-    again = "submit it again (in your own jobs `hpc cluster use NAME` first)"
+    remedy = "submit it again (in your own jobs `hpc cluster use NAME` first)"
     if gbit is not None and named:
         raise ConfigError(
-            f"link_gbit is given, but the run was named for links of {named}: `hpc cluster shape --rate none`, then {again}"
+            f"link_gbit is given, but the run was named for links of {named}: "
+            f"`hpc cluster shape --rate none`, then {remedy}"
         )
-    if gbit is None and named != (found.by_hand or ""):
+    if gbit is None and named != (running_cluster.by_hand or ""):
         raise ConfigError(
-            f"the links' rate is now {found.by_hand or 'no limit'}, but the run was named for {named or 'no limit'}: "
-            f"`hpc cluster shape --rate {named or 'none'}`, or {again}"
+            f"the links' rate is now {running_cluster.by_hand or 'no limit'}, "
+            f"but the run was named for {named or 'no limit'}: `hpc cluster shape --rate {named or 'none'}`, or {remedy}"
         )
-    with found.holding(found.by_hand if gbit is None else rehearsal.rate_of(gbit), by=request.run_id):
+    with running_cluster.holding(
+        running_cluster.by_hand if gbit is None else rehearsal.rate_of(gbit), by=request.run_id
+    ):
         yield
 
 
-def bench_links(cluster: Cluster, by: str) -> AbstractContextManager[None]:
+def bench_links(cluster: Cluster, measurement: str) -> AbstractContextManager[None]:
     """In the block a rehearsal's links keep the rate that the hardware id of `cluster` names; elsewhere no effect.
 
     Raises:
@@ -256,8 +267,10 @@ def bench_links(cluster: Cluster, by: str) -> AbstractContextManager[None]:
     """
     from hpc_utils import rehearsal
 
-    found = rehearsal.around() if cluster.links is not None else None
-    return nullcontext() if found is None else found.holding(cluster.links or None, by=by)
+    running_cluster = rehearsal.around() if cluster.links is not None else None
+    return (
+        nullcontext() if running_cluster is None else running_cluster.holding(cluster.links or None, by=measurement)
+    )
 
 
 def print_ceilings(plan: Plan) -> None:

@@ -44,8 +44,8 @@ class _Paper(click.Group):
     """`hpc paper [DOCUMENT]...` is `hpc paper build [DOCUMENT]...`."""
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
-        own = args[:1] and args[0] in (*self.commands, *context.help_option_names)
-        return super().parse_args(context, args if own else ["build", *args])
+        is_command = args[:1] and args[0] in (*self.commands, *context.help_option_names)
+        return super().parse_args(context, args if is_command else ["build", *args])
 
 
 @click.group(cls=_Paper)
@@ -104,7 +104,7 @@ def paper_build(documents, check, pattern):
     if pattern is None:
         with _paper_packages():
             from hpc_utils.publish.documents import build
-    shared = context.read(paths.root(), log=click.echo if pattern is None else lambda line: None)
+    shared = context.read_context(paths.root(), log=click.echo if pattern is None else lambda line: None)
     if pattern is not None:
         _print_citable(shared.sets(shared.project.sets), pattern)
         return
@@ -128,21 +128,21 @@ def _paper_packages() -> Iterator[None]:
 
 def _print_citable(sets: Any, pattern: str) -> None:
     """The tables and figures of each set whose names match, with captions, columns and units."""
-    shown: set[tuple[str, str]] = set()
-    for alias, one in sets.by_alias.items():
-        for kind, items in (("", one.exported.tables), ("figure:", one.exported.figures)):
+    printed_pages: set[tuple[str, str]] = set()
+    for alias, cited_set in sets.by_alias.items():
+        for kind, items in (("", cited_set.exported.tables), ("figure:", cited_set.exported.figures)):
             for item in items.values():
                 if not fnmatch.fnmatch(f"{alias}:{item.name}", f"*{pattern}*"):
                     continue
-                shown.add((alias, item.page))
+                printed_pages.add((alias, item.page))
                 measure = f"  (without a column: {item.measure})" if item.measure else ""
                 click.echo(f"{kind}{alias}:{item.name}{measure}\n    {item.caption}")
                 if units := item.quantities.items():
                     click.echo(f"    {', '.join(f'{name} ({unit})' for name, unit in units)}")
-    for alias, page in sorted(shown):
+    for alias, page in sorted(printed_pages):
         if fault := sets.by_alias[alias].fault(page):
             click.secho(f"{alias}: {fault}", fg="yellow", err=True)
-    if not shown:
+    if not printed_pages:
         raise click.UsageError(f"no table or figure matches {pattern!r}: `hpc paper --values` lists all")
 
 
@@ -169,15 +169,18 @@ def export(name, as_list, folder, formats, output):
     if bool(name) == as_list:
         raise click.UsageError("give either a FIGURE or --list")
     committed = sorted(path for path in paths.reference().glob("*") if path.is_dir())
-    found = figure_export.figures([folder] if folder else [paths.results(), *committed])
-    known = aliases()
+    figures = figure_export.figures([folder] if folder else [paths.results(), *committed])
+    folders_by_alias = aliases()
     if as_list:
-        names = {path: alias for alias, path in known.items()}
-        for one in found:
-            click.echo(f"{names.get(one.folder, one.folder.name)}:{one.drawn.name}  {one.drawn.caption}")
+        names = {path: alias for alias, path in folders_by_alias.items()}
+        for candidate in figures:
+            set_name = names.get(candidate.folder, candidate.folder.name)
+            click.echo(f"{set_name}:{candidate.drawn.name}  {candidate.drawn.caption}")
         return
     alias, colon, figure = name.rpartition(":")
-    chosen = figure_export.find(f"{known[alias].name if alias in known else alias}{colon}{figure}", found)
+    chosen = figure_export.find(
+        f"{folders_by_alias[alias].name if alias in folders_by_alias else alias}{colon}{figure}", figures
+    )
     kinds = [kind.strip() for kind in formats.split(",") if kind.strip()]
     for path in figure_export.write(chosen, output or paths.results() / "export", kinds):
         click.echo(path)
@@ -216,59 +219,67 @@ def verify(run, folder, repeats, tolerance, against, notebook, as_json):
     from hpc_utils.records.study import Targets
 
     path = rerun.find(run, folder)
-    own, kept = path.parent.parent, paths.results() / "verify"
-    then = records.load(own)
-    if path.name not in set(then.runs.run_id):
-        why = then.refused.get(path.name) or f"not complete ({then.unfinished.get(path.name, 'absent')})"
+    original_set = path.parent.parent
+    comparisons = paths.results() / "verify"
+    original_records = records.load(original_set)
+    if path.name not in set(original_records.runs.run_id):
+        why = (
+            original_records.refused.get(path.name)
+            or f"not complete ({original_records.unfinished.get(path.name, 'absent')})"
+        )
         raise rerun.CannotRerun(f"{path.name}: {why}")
     rerun.unchanged(path)
-    original = then.runs[then.runs.run_id == path.name].iloc[0]
+    original = original_records.runs[original_records.runs.run_id == path.name].iloc[0]
     if against:
         new = result_set(against)
-        if new.samefile(own):
+        if new.samefile(original_set):
             raise rerun.CannotRerun(f"{against} is the set of the run itself: every run agrees with itself")
-        now = records.load(new)
-        repeated = reproduction.alike(now.runs, original, one_state=False)
-        if copied := rerun.copies(then.runs, repeated):
+        new_records = records.load(new)
+        repeated = reproduction.alike(new_records.runs, original, one_state=False)
+        if copied := rerun.copies(original_records.runs, repeated):
             raise rerun.CannotRerun(
-                f"{against} holds copies of runs of {rerun.shown(own)}, such as {copied[0]}: compare with new runs"
+                f"{against} holds copies of runs of {rerun.shown(original_set)}, such as {copied[0]}: "
+                "compare with new runs"
             )
         if repeated.empty:
             raise rerun.CannotRerun(f"{new} holds no complete run of {path.name}'s configuration")
     else:
-        new = kept / path.name
+        new = comparisons / path.name
         ids = rerun.execute(path, repeats, new, notebook=notebook, say=progress)
-        now = records.load(new)
-        repeated = now.runs[now.runs.run_id.isin(ids)]
-    before = reproduction.alike(then.runs, original, one_state=True)
+        new_records = records.load(new)
+        repeated = new_records.runs[new_records.runs.run_id.isin(ids)]
+    before = reproduction.alike(original_records.runs, original, one_state=True)
     study = rerun.study_of(path)
     judgements = reproduction.compare(
         path.name,
-        reproduction.Side.of(before, then.epochs),
-        reproduction.Side.of(repeated, now.epochs),
+        reproduction.Side.of(before, original_records.epochs),
+        reproduction.Side.of(repeated, new_records.epochs),
         tolerance=tolerance,
         margins=study.targets if study else Targets(),
     )
     verdict = reproduction.overall(judgements)
-    origins = [read_json(one / "provenance.json") for one in (path, new / "runs" / repeated.run_id.iloc[0])]
+    origins = [
+        read_json(run_folder / "provenance.json") for run_folder in (path, new / "runs" / repeated.run_id.iloc[0])
+    ]
     differences = provenance.differences(*origins)
     sides = {
-        side: {"results": rerun.shown(where), "runs": frame.run_id.tolist(), "provenance": origin}
-        for side, where, frame, origin in zip(("then", "now"), (own, new), (before, repeated), origins, strict=True)
+        side: {"results": rerun.shown(set_folder), "runs": frame.run_id.tolist(), "provenance": origin}
+        for side, set_folder, frame, origin in zip(
+            ("then", "now"), (original_set, new), (before, repeated), origins, strict=True
+        )
     }
     written = datetime.now(UTC).isoformat(timespec="seconds")
     record = account.record(
         path.name, judgements, differences, verdict, written=written, tolerance=tolerance, **sides
     )
-    atomic.write_json(kept / f"{path.name}.json", record)
+    atomic.write_json(comparisons / f"{path.name}.json", record)
     if as_json:
         click.echo(json.dumps(record, indent=1, allow_nan=False))
     else:
-        title = (
-            f"{path.name} of {rerun.shown(own)}, {original.started[:10]}, beside {counted(len(repeated), 'new run')}"
-        )
+        origin = f"{path.name} of {rerun.shown(original_set)}, {original.started[:10]}"
+        title = f"{origin}, beside {counted(len(repeated), 'new run')}"
         click.echo("\n".join(account.lines(title, judgements, differences, verdict)))
-        click.echo(f"comparison: {kept / f'{path.name}.json'}", err=True)
+        click.echo(f"comparison: {comparisons / f'{path.name}.json'}", err=True)
     sys.exit({reproduction.AGREE: 0, reproduction.DIFFER: 1}.get(verdict, 4))
 
 
@@ -299,16 +310,16 @@ def release(check, output):
 def _print_checklist(root: Path) -> None:
     from hpc_utils.publish.release import checklist, crate
 
-    found = checklist.items(root)
+    requirements = checklist.items(root)
     version = crate.project(root)["version"]
-    for item in sorted(found, key=lambda one: not one.always):
+    for item in sorted(requirements, key=lambda requirement: not requirement.always):
         state, colour = ("fails", "red") if item.faults else ("holds", "green")
         click.secho(f"{state}  ", fg=colour, nl=False)
         click.echo(item.name + ("" if item.always else " (for version 1.0)"))
         for fault in item.faults:
             click.echo(f"       {fault}")
     for target in dict.fromkeys((version, "1.0.0")):
-        faults = len(checklist.refused(found, target))
+        faults = len(checklist.refused(requirements, target))
         click.echo(f"{target} {'is refused: ' + counted(faults, 'fault') if faults else 'can be released'}")
-    if checklist.refused(found, version):
+    if checklist.refused(requirements, version):
         sys.exit(1)

@@ -11,7 +11,7 @@ import pandas as pd
 from hpc_utils.analyze import ablation, stats
 
 from .formatting import ABSENT
-from .tables import Row, Writer, table
+from .tables import Row, Writer, text_table
 
 MACHINE = ["hardware_id", "digest", "load", "date"]  # columns of a bench table with one value in all rows
 
@@ -54,7 +54,7 @@ def steps(gains: pd.DataFrame, judged: pd.DataFrame) -> pd.DataFrame:
         "loss": lambda row: verdicts.get((row["step"], "loss"), ABSENT),
         "not applicable": lambda row: row["why"],
     }
-    return table(gains, columns).set_index("step")
+    return text_table(gains, columns).set_index("step")
 
 
 def headline(best: ablation.Best, judged: pd.DataFrame) -> str:
@@ -74,16 +74,20 @@ def story(row: Row, parts: pd.DataFrame, judged: pd.DataFrame) -> str:
     head = f"### {row['step']}\n\n{row['about']} (`{options(row['parameters'])}`)\n\n"
     if row["why"]:
         return head + f"**Not applicable here:** {row['why']}."
-    profile, before, lines = parts.set_index("step"), row["before"], []
+    profile = parts.set_index("step")
+    before = row["before"]
+    lines = []
     if {before, row["step"]} <= set(profile.index):
         phases = profile.loc[[before, row["step"]], list(ablation.PARTS)].dropna(axis="columns", how="all")
-        each = (f"{phase} {' → '.join(map(_milliseconds, values))}" for phase, values in phases.items())
-        lines.append(f"**profile** (ms a step): {', '.join(each)}")
+        phase_changes = (f"{phase} {' → '.join(map(_milliseconds, values))}" for phase, values in phases.items())
+        lines.append(f"**profile** (ms a step): {', '.join(phase_changes)}")
     for name, against in (("marginal", before), ("together", "the plain loop")):
         lines.append(f"**throughput**, times that of {against}: {factor(row, name)}")
     lines.append(f"**cost**, against {before}: memory {_more_memory(row)}, start {_later_start(row)} s")
-    own = judged[judged.step == row["step"]].to_dict("records")
-    lines += [f"**{one['measure']}** against the plain loop: {ablation.words(one)}" for one in own]
+    judgements = judged[judged.step == row["step"]].to_dict("records")
+    lines += [
+        f"**{judgement['measure']}** against the plain loop: {ablation.words(judgement)}" for judgement in judgements
+    ]
     return head + "\n".join(f"- {line}" for line in lines)
 
 

@@ -64,14 +64,15 @@ def cell(exported: Exports, cited: Citation) -> Value:
     Raises:
         UnknownCell: no such column or key, no or several rows, an empty field, a column of unknown unit.
     """
-    item, frame = exported.tables[cited.table], exported.frame(cited.table)
+    item = exported.tables[cited.table]
+    frame = exported.frame(cited.table)
     column = cited.column or item.measure
     if not column:
         raise UnknownCell(f"{cited}: name a column, {cited.table}.{'|'.join(list(item.units)[:FEW])}")
-    _known(cited, column, frame, item.units)
+    _require_column(cited, column, frame, item.units)
     row = _row(frame, cited)
-    own = column == item.measure and isinstance(row.get("unit"), str)  # each row has a unit of its own
-    if not (unit := row["unit"] if own else item.units.get(column, "")):
+    has_row_unit = column == item.measure and isinstance(row.get("unit"), str)  # each row has a unit of its own
+    if not (unit := row["unit"] if has_row_unit else item.units.get(column, "")):
         raise UnknownCell(f"{cited}: the unit of {column!r} is not declared (publish/formatting.py)")
     if key(row.get("baseline")) != NONE and "baseline" not in dict(cited.keys):
         raise UnknownCell(f"{cited}: T(1) has a process group: name it with baseline={row.baseline}")
@@ -82,16 +83,17 @@ def cell(exported: Exports, cited: Citation) -> Value:
     low, high = next((pair for pair in ends if pair[0] in frame and pair[1] in frame), ("", ""))
     interval = (math.nan, math.nan) if not low or pd.isna(row[low]) else (float(row[low]), float(row[high]))
     repeats = int(row["repeats"]) if low and not pd.isna(row.get("repeats")) else 0
-    where = f" Where {', '.join(f'{name} is {value}' for name, value in cited.keys)}." if cited.keys else ""
+    condition = f" Where {', '.join(f'{name} is {value}' for name, value in cited.keys)}." if cited.keys else ""
     return Value(
-        str(cited), str(value) if unit == "text" else getattr(value, "item", lambda: value)(), unit, item.caption + where,
+        str(cited), str(value) if unit == "text" else getattr(value, "item", lambda: value)(), unit,
+        item.caption + condition,
         *interval, repeats=repeats, runs=_runs(row, column, item), files=(item.file, *item.evidence), span=item.span,
     )  # fmt: skip
 
 
 def _row(frame: pd.DataFrame, cited: Citation) -> pd.Series:
     for name, _ in cited.keys:
-        _known(cited, name, frame, frame.columns)
+        _require_column(cited, name, frame, frame.columns)
     fits = pd.DataFrame(
         {n: frame[n].map(lambda v, wanted=wanted: _is(v, wanted)) for n, wanted in cited.keys}, frame.index
     )
@@ -100,15 +102,17 @@ def _row(frame: pd.DataFrame, cited: Citation) -> pd.Series:
         return rows.iloc[0]
     names = list(fits)
     if rows.empty:
-        near = frame[fits.sum(axis=1) == fits.sum(axis=1).max()][names].map(key).drop_duplicates().head(FEW)
-        listed = "; ".join(", ".join(f"{name}={value}" for name, value in row.items()) for _, row in near.iterrows())
+        nearest_rows = frame[fits.sum(axis=1) == fits.sum(axis=1).max()][names].map(key).drop_duplicates().head(FEW)
+        listed = "; ".join(
+            ", ".join(f"{name}={value}" for name, value in row.items()) for _, row in nearest_rows.iterrows()
+        )
         raise UnknownCell(f"{cited}: no row; near are {listed}")
     values = {name: rows[name].map(key).unique() for name in rows if name not in names and not name.endswith("runs")}
-    apart = [f"{name}={'|'.join(own[:FEW])}" for name, own in values.items() if 1 < len(own) <= 2 * FEW]
+    apart = [f"{name}={'|'.join(choices[:FEW])}" for name, choices in values.items() if 1 < len(choices) <= 2 * FEW]
     raise UnknownCell(f"{cited}: {len(rows)} rows; say which with {'; '.join(apart[:FEW]) or 'more keys'}")
 
 
-def _known(cited: Citation, column: str, frame: pd.DataFrame, among: Any) -> None:
+def _require_column(cited: Citation, column: str, frame: pd.DataFrame, among: Any) -> None:
     if column not in frame:
         raise UnknownCell(f"{cited}: {cited.table} has no column {column!r}: {toml_config.hint(column, among)}")
 
@@ -126,7 +130,7 @@ def _is(value: object, wanted: str) -> bool:
 
 def _runs(row: pd.Series, column: str, item: Item) -> tuple[str, ...]:
     """The ids in the row: those of the column, or of the row, or of the whole table."""
-    names = [f"{column}_runs"] if f"{column}_runs" in row else [one for one in ("runs", "runs_one") if one in row]
+    names = [f"{column}_runs"] if f"{column}_runs" in row else [name for name in ("runs", "runs_one") if name in row]
     ids = [run for name in names if isinstance(row[name], str) for run in row[name].split()]
     return tuple(dict.fromkeys(ids)) if names else item.runs
 

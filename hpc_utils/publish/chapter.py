@@ -49,9 +49,12 @@ class Chapter:
         self, notebook: str, *, study: str = "", label: str = "", outside: Mapping[str, Path] | None = None, required: bool = True
     ) -> None:  # fmt: skip
         style.apply()
-        self.notebook, self.study, self.results = notebook, study, Path(paths.results())
+        self.notebook = notebook
+        self.study = study
+        self.results = Path(paths.results())
         self.prefix = "-".join(filter(None, (study, label)))
-        self.outside, self.files = dict(outside or {}), []
+        self.outside = dict(outside or {})
+        self.files = []
         self.records = records.load(study=study or None)
         self.runs, self.epochs = self.records.runs, self.records.epochs
         if required and self.runs.empty:
@@ -69,16 +72,17 @@ class Chapter:
 
     def overview(self) -> Markdown:
         """The number of complete runs; the refused, unfinished and not applicable ones with the reason; those of other code."""
-        found = self.records
+        refused = self.records.refused
+        unfinished = self.records.unfinished
         beyond = sorted({(point.series, point.why) for point in self.index.not_applicable}) if self.index else ()
-        other = records.by_other_code(found, self.results, self.study)
+        code_remarks = records.by_other_code(self.records, self.results, self.study)
         return Markdown(
-            f"**{counted(len(found.runs), 'complete run')}**; {len(found.refused)} refused because their records contradict themselves, "
-            f"{len(found.unfinished)} not complete."
-            + "".join(f"\n- refused: `{name}`: {why}" for name, why in found.refused.items())
-            + "".join(f"\n- {state}: `{name}`" for name, state in found.unfinished.items())
+            f"**{counted(len(self.records.runs), 'complete run')}**; {len(refused)} refused because their records contradict "
+            f"themselves, {len(unfinished)} not complete."
+            + "".join(f"\n- refused: `{name}`: {why}" for name, why in refused.items())
+            + "".join(f"\n- {state}: `{name}`" for name, state in unfinished.items())
             + "".join(f"\n- not applicable: {series}: {why}" for series, why in beyond)
-            + "".join(f"\n- {line}" for line in other)
+            + "".join(f"\n- {line}" for line in code_remarks)
         )
 
     def export(
@@ -99,16 +103,16 @@ class Chapter:
         """
         if data.empty:
             return data
-        known = {column: unit_of(column, data[column], units or {}) for column in data if column not in BEHIND}
-        known = {column: unit for column, unit in known.items() if unit}
-        if unknown := sorted({unit for unit in known.values() if not formatting.is_known(unit)}):
+        column_units = {column: unit_of(column, data[column], units or {}) for column in data if column not in BEHIND}
+        column_units = {column: unit for column, unit in column_units.items() if unit}
+        if unknown := sorted({unit for unit in column_units.values() if not formatting.is_known(unit)}):
             raise ExportError(
                 f"{name} has the units {', '.join(unknown)}, which publish/formatting.py does not declare"
             )
-        more = {"measure": measure, "units": known, "span": span, "evidence": list(files)}
+        details = {"measure": measure, "units": column_units, "span": span, "evidence": list(files)}
         path = self.results / "tables" / f"{self.name(name)}.csv"
         atomic.write_text(path, _csv(data))
-        self._add("tables", name, caption, data, runs, path, more)
+        self._add("tables", name, caption, data, runs, path, details)
         return data
 
     def table(
@@ -122,7 +126,9 @@ class Chapter:
         if data.empty:
             self.not_measured(missing)
         else:
-            display(data[list(columns)] if columns else data.drop(columns=[one for one in BEHIND if one in data]))
+            display(
+                data[list(columns)] if columns else data.drop(columns=[column for column in BEHIND if column in data])
+            )
 
     def text_table(self, data: pd.DataFrame, name: str, caption: str, **options: Any) -> None:
         """`export` a table of text (`publish.tables`), also as Markdown and LaTeX beside its CSV, and show it."""
@@ -135,8 +141,10 @@ class Chapter:
     def not_measured(self, missing: str) -> None:
         """Show that there is no measurement, and what makes one (`missing`). If that starts with a command, which measures what this
         study does not, the report leaves the line out."""
-        about = {"elsewhere": missing.startswith("`")}
-        display(Markdown(f"*Not measured{f': {missing}' if missing else ''}.*"), metadata={"text/markdown": about})
+        properties = {"elsewhere": missing.startswith("`")}
+        display(
+            Markdown(f"*Not measured{f': {missing}' if missing else ''}.*"), metadata={"text/markdown": properties}
+        )
 
     def figure(self, *charts: Chart, missing: str = "") -> None:
         """Save each chart as `figures/<name>.pdf` and `.png`, and show it; the page keeps its data. A chart without data is skipped;
@@ -147,9 +155,9 @@ class Chapter:
             self._add("figures", chart.name, chart.caption, chart.data, chart.runs, pdf, {"data": _csv(chart.data)})
             if get_ipython() is not None:
                 # By name and text the report finds runs and files.
-                about = {"alt": chart.caption, "figure": self.name(chart.name)}
+                properties = {"alt": chart.caption, "figure": self.name(chart.name)}
                 width = round(chart.figure.get_figwidth() * chart.figure.dpi)
-                display(Image(pdf.with_suffix(".png"), width=width), metadata={"image/png": about})
+                display(Image(pdf.with_suffix(".png"), width=width), metadata={"image/png": properties})
                 plt.close(chart.figure)  # otherwise it is shown again at the end of the cell
         if missing and not drawn:
             self.not_measured(missing)
@@ -171,7 +179,8 @@ class Chapter:
             "dirty": provenance.dirty(),
             "analysis": provenance.analysis_digest(self.notebook)[: provenance.SHORT],
             "runs": {
-                run.run_id: {"digest": run.digest, "commit": _known(run.commit), "hardware_id": _known(run.hardware_id),
+                run.run_id: {"digest": run.digest, "commit": _text_or_none(run.commit),
+                             "hardware_id": _text_or_none(run.hardware_id),
                              "fingerprint": fingerprint.of_run(self.results / "runs" / run.run_id)}
                 for run in self.runs.itertuples()
             },
@@ -191,24 +200,24 @@ class Chapter:
 
     def _add(
         self, kind: str, name: str, caption: str, data: pd.DataFrame, runs: Iterable[str] | None, path: Path,
-        more: Mapping[str, Any],
+        details: Mapping[str, Any],
     ) -> None:  # fmt: skip
         """Add the table or figure to the page; `runs` by default those in the columns of run ids of `data`."""
         name = self.name(name)
         if name in self.items[kind]:
             raise ExportError(f"{self.notebook} exports two {kind} of the name {name}")
         if runs is None and (columns := _of_runs(data)):
-            each = (own for column in columns for own in data[column] if isinstance(own, tuple | list))
-            runs = [run for own in each for run in own]
+            id_lists = (ids for column in columns for ids in data[column] if isinstance(ids, tuple | list))
+            runs = [run for ids in id_lists for run in ids]
         order = {run: number for number, run in enumerate(self.runs.run_id)}
-        own = set(order if runs is None else runs)
-        if foreign := sorted(own - order.keys()):
+        run_ids = set(order if runs is None else runs)
+        if foreign := sorted(run_ids - order.keys()):
             raise ExportError(f"{name} rests on runs that {self.notebook} did not read: {', '.join(foreign)}")
         self.items[kind][name] = {
             "caption": caption,
-            "runs": sorted(order[run] for run in own),
+            "runs": sorted(order[run] for run in run_ids),
             "files": {path.relative_to(self.results).as_posix(): fingerprint.of_file(path)},
-            **{key: value for key, value in more.items() if value},
+            **{key: value for key, value in details.items() if value},
         }
 
 
@@ -225,11 +234,11 @@ def _csv(data: pd.DataFrame) -> str:
     return data.assign(**joined).to_csv(index=False, lineterminator="\n")
 
 
-def _known(value: Any) -> str | None:
+def _text_or_none(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
 def stacked(frames: Mapping[str, pd.DataFrame], column: str = "study") -> pd.DataFrame:
     """The concatenated frames, with their keys in `column`."""
-    own = [frame.assign(**{column: name}) for name, frame in frames.items() if len(frame)]
-    return pd.concat(own, ignore_index=True) if own else pd.DataFrame()
+    labelled_frames = [frame.assign(**{column: name}) for name, frame in frames.items() if len(frame)]
+    return pd.concat(labelled_frames, ignore_index=True) if labelled_frames else pd.DataFrame()

@@ -73,8 +73,8 @@ def renew(notebook: Path, results: Path, *, study: str = "", drop: bool = False,
 
 def _execute_here(notebook: Path, study: str, **parameters: object) -> Path:
     """Execute a chapter in the current result set, and note the execution in its exports."""
-    about = {"study": study} if study else {}
-    output = execute(notebook, paths.results() / "notebooks" / study / notebook.name, **about, **parameters)
+    study_parameter = {"study": study} if study else {}
+    output = execute(notebook, paths.results() / "notebooks" / study / notebook.name, **study_parameter, **parameters)
     atomic.write_text(output, portable(output.read_text()))
     exports.note_execution(paths.results(), output)
     return output
@@ -90,8 +90,8 @@ def _names(page: Path) -> set[str]:
 def _restored_on_failure(results: Path) -> Iterator[None]:
     """If the block fails, restore the folders `WRITTEN`."""
     with tempfile.TemporaryDirectory(dir=results, prefix=".before-") as aside:
-        kept = [name for name in WRITTEN if (results / name).is_dir()]
-        for name in kept:
+        folders = [name for name in WRITTEN if (results / name).is_dir()]
+        for name in folders:
             shutil.copytree(results / name, Path(aside, name))
         try:
             with signals.interrupting():
@@ -99,7 +99,7 @@ def _restored_on_failure(results: Path) -> Iterator[None]:
         except BaseException:
             for name in WRITTEN:
                 shutil.rmtree(results / name, ignore_errors=True)
-            for name in kept:
+            for name in folders:
                 Path(aside, name).rename(results / name)
             raise
 
@@ -112,10 +112,10 @@ def conclude(study_name: str, output: Path | None = None) -> Path:
     """
     study = records.read_study(study_name)
     with FileLock(paths.results() / ".report.lock"):
-        found = records.load(study=study_name)
-        for name, why in found.refused.items():
+        run_records = records.load(study=study_name)
+        for name, why in run_records.refused.items():
             print(f"refused {name}: {why}", file=sys.stderr)
-        complete = found.runs.run_id.tolist()
+        complete = run_records.runs.run_id.tolist()
         for chapter in study.chapters if complete else ():
             if chapter.run is None:
                 print(f"executing {chapter.notebook}", file=sys.stderr, flush=True)
@@ -142,7 +142,7 @@ def _executed(wanted: Mapping[str, Any], runs: Iterable[StudyRun], complete: Col
     return None
 
 
-def write_system(found: records.Records, results: Path) -> None:
+def write_system(run_records: records.Records, results: Path) -> None:
     """SYSTEM.md: the machines, software and code behind the runs in `results`."""
-    origins = [read_json(results / "runs" / name / "provenance.json") for name in found.runs.run_id]
+    origins = [read_json(results / "runs" / name / "provenance.json") for name in run_records.runs.run_id]
     provenance.write_system(origins, results / "SYSTEM.md")

@@ -100,27 +100,28 @@ def read(results: Path) -> Exports:
     Raises:
         ExportError: a page is damaged, was changed by hand, or is of another version; two pages export one name.
     """
-    found = Exports(Path(results))
-    for path in sorted((found.folder / FOLDER).glob("*.json")):
+    exported = Exports(Path(results))
+    for path in sorted((exported.folder / FOLDER).glob("*.json")):
         page = read_json(path)
         if not isinstance(page, dict) or page.get("schema") != SCHEMA or page.get("fingerprint") != seal(page):
             raise ExportError(
                 f"{path} is damaged, changed by hand, or of another version: execute its chapter again (`hpc chapter`)"
             )
-        found.pages[path.stem], runs = page, list(page["runs"])
+        exported.pages[path.stem] = page
+        runs = list(page["runs"])
         for kind in KINDS:
-            items = getattr(found, kind)
+            items = getattr(exported, kind)
             for name, item in page[kind].items():
                 if name in items:
                     raise ExportError(
                         f"{kind[:-1]} {name} is exported by {items[name].page} and {path.stem}: rename it in a chapter"
                     )
-                own = {
+                details = {
                     "runs": tuple(runs[place] for place in item["runs"]),
                     "evidence": tuple(item.get("evidence", ())),
                 }
-                items[name] = Item(name, page=path.stem, **item | own)
-    return found
+                items[name] = Item(name, page=path.stem, **item | details)
+    return exported
 
 
 def beside_runs(results: Path, study: str) -> list[str]:
@@ -159,7 +160,9 @@ def text(page: Mapping[str, Any]) -> str:
     lines = []
     for name, part in page.items():
         if name in LISTS and part:
-            rows = ",\n".join(f"  {json.dumps(key)}: {json.dumps(own, allow_nan=False)}" for key, own in part.items())
+            rows = ",\n".join(
+                f"  {json.dumps(key)}: {json.dumps(entry, allow_nan=False)}" for key, entry in part.items()
+            )
             lines.append(f" {json.dumps(name)}: {{\n{rows}\n }}")
         else:
             lines.append(f" {json.dumps(name)}: {json.dumps(part, allow_nan=False)}")

@@ -42,11 +42,13 @@ class Figure:
 
 def figures(folders: Iterable[Path]) -> list[Figure]:
     """All figures that the chapters of these sets exported, by set and name."""
-    found = []
+    exported_figures = []
     for folder in folders:
         exported = exports.read(folder)
-        found += [Figure(folder, one, exported.pages[one.page]) for _, one in sorted(exported.figures.items())]
-    return found
+        exported_figures += [
+            Figure(folder, item, exported.pages[item.page]) for _, item in sorted(exported.figures.items())
+        ]
+    return exported_figures
 
 
 def find(name: str, among: Sequence[Figure]) -> Figure:
@@ -55,15 +57,17 @@ def find(name: str, among: Sequence[Figure]) -> Figure:
     Raises:
         CannotExport: no figure has that name, or several have it.
     """
-    having = [one for one in among if name in (one.name, one.drawn.name)]
+    having = [figure for figure in among if name in (figure.name, figure.drawn.name)]
     if not having:
-        near = toml_config.nearest(name, [known for one in among for known in (one.name, one.drawn.name)])
-        meant = f"did you mean {near}? " * bool(near)
+        nearest_name = toml_config.nearest(
+            name, [candidate for figure in among for candidate in (figure.name, figure.drawn.name)]
+        )
+        meant = f"did you mean {nearest_name}? " * bool(nearest_name)
         raise CannotExport(
             f"no figure is named {name!r}: {meant}`hpc export --list` lists them, `hpc chapter` draws them"
         )
     if len(having) > 1:
-        raise CannotExport(f"several sets have {name!r}: choose {' or '.join(one.name for one in having)}")
+        raise CannotExport(f"several sets have {name!r}: choose {' or '.join(figure.name for figure in having)}")
     return having[0]
 
 
@@ -73,9 +77,10 @@ def write(figure: Figure, output: Path, formats: Iterable[str] = FORMATS) -> lis
     Raises:
         CannotExport: unknown format, or the figure's files have changed since the chapter wrote them.
     """
-    drawn, folder = figure.drawn, figure.folder
-    if wrong := set(formats) - set(FORMATS):
-        raise CannotExport(f"no format {', '.join(sorted(wrong))}: choose from {', '.join(FORMATS)}")
+    drawn = figure.drawn
+    folder = figure.folder
+    if unknown_formats := set(formats) - set(FORMATS):
+        raise CannotExport(f"no format {', '.join(sorted(unknown_formats))}: choose from {', '.join(FORMATS)}")
     for path, digest in drawn.files.items():
         if not (folder / path).is_file() or fingerprint.of_file(folder / path) != digest:
             anew = staleness.remedy(folder, figure.page)
@@ -92,7 +97,8 @@ def write(figure: Figure, output: Path, formats: Iterable[str] = FORMATS) -> lis
 
 def source(figure: Figure) -> dict:
     """The caption and the source of the figure."""
-    page, drawn = figure.page, figure.drawn
+    page = figure.page
+    drawn = figure.drawn
     runs = [page["runs"][run] for run in drawn.runs]
     return {
         "figure": drawn.name,
@@ -101,8 +107,8 @@ def source(figure: Figure) -> dict:
         "notebook": page["notebook"],
         "study": page["study"],
         "drawn at commit": page["commit"],
-        "measured at commits": sorted({one["commit"] for one in runs if one["commit"]}),
-        "measured by code of digest": sorted({one["digest"] for one in runs}),
+        "measured at commits": sorted({run["commit"] for run in runs if run["commit"]}),
+        "measured by code of digest": sorted({run["digest"] for run in runs}),
         "runs": list(drawn.runs),
         "files": dict(drawn.files),
     }
@@ -124,6 +130,6 @@ def redrawn(pdf: Path, kind: str) -> bytes:
         shutil.copyfile(pdf, Path(folder) / "figure.pdf")
         page = Path(folder) / "page.typ"
         page.write_text('#set page(width: auto, height: auto, margin: 0pt)\n#image("figure.pdf")\n')
-        whole = typst.compile(str(page), format=kind, ppi=300)
+        image = typst.compile(str(page), format=kind, ppi=300)
     # Typst embeds the drawing as an image in an SVG page; other programs read the image alone more easily.
-    return base64.b64decode(EMBEDDED.search(whole.decode())[1]) if kind == "svg" else whole
+    return base64.b64decode(EMBEDDED.search(image.decode())[1]) if kind == "svg" else image

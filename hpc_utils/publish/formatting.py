@@ -19,7 +19,8 @@ ABSENT = "–"
 FORMS = ("value", "interval", "low", "high", "repeats", "bare", "cell")
 SIGNIFICANT = 3  # digits of a value without an interval
 CERTAIN = 2  # digits of an interval's half width
-TINY, POWER_DIGITS = 1e-3, 2  # smaller values are written with a power of ten and this many digits
+TINY = 1e-3  # smaller values are written with a power of ten
+POWER_DIGITS = 2  # and with this many digits
 NEGLIGIBLE = 1e-3  # a smaller share without an interval is written as "< 0.1 %"
 RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -78,14 +79,14 @@ def is_known(unit: str) -> bool:
     return unit in UNITS or BILLED.fullmatch(unit) is not None
 
 
-def unit_of(column: str, values: pd.Series, own: Mapping[str, str]) -> str:
-    """The unit of a table's column: from `own` or `COLUMNS` (the ends of an interval have the unit of their column), "text" for
+def unit_of(column: str, values: pd.Series, units: Mapping[str, str]) -> str:
+    """The unit of a table's column: from `units` or `COLUMNS` (the ends of an interval have the unit of their column), "text" for
     words, "count" for whole numbers, and "" if it is unknown."""
     import pandas as pd
 
     stem = column.removesuffix("_low").removesuffix("_high")
-    if found := own.get(column) or own.get(stem):
-        return found
+    if unit := units.get(column) or units.get(stem):
+        return unit
     if pd.api.types.is_bool_dtype(values) or not pd.api.types.is_numeric_dtype(values):
         return "text"
     return COLUMNS.get(stem) or ("count" if (values.dropna() % 1 == 0).all() else "")
@@ -134,7 +135,9 @@ def text(value: Value, form: str = "value") -> str:
         return _end(getattr(value, form) / divisor, places) + unit
     written = _grouped(value.value / divisor, places)
     if value.unit == "share" and not value.has_interval and 0 < value.value < NEGLIGIBLE:
-        written, power, unit = f"<{FIXED}{_grouped(NEGLIGIBLE / 0.01, 1)}", "", FIXED + "%"
+        written = f"<{FIXED}{_grouped(NEGLIGIBLE / 0.01, 1)}"
+        power = ""
+        unit = FIXED + "%"
     power = power and FIXED + power
     if form == "bare":
         return written + power
@@ -151,9 +154,9 @@ def text(value: Value, form: str = "value") -> str:
     return f"({written}{interval}){unit}" if power else written + unit + interval
 
 
-def quantity(value: float, unit: str, **more: float) -> str:
-    """A number that is no cited cell, with its interval if `more` has low, high and repeats."""
-    return text(Value("", value, unit, "", **more), "interval")
+def quantity(value: float, unit: str, **interval: float) -> str:
+    """A number that is no cited cell, with its interval if `interval` has low, high and repeats."""
+    return text(Value("", value, unit, "", **interval), "interval")
 
 
 def _scale(value: Value) -> tuple[float, str, str]:
@@ -194,7 +197,7 @@ def _places(size: float, digits: int) -> int:
 def _grouped(value: float, places: int) -> str:
     """`12 345.6`, with a thin unbreakable space from five digits on, and a minus sign."""
     rounded = round(value, places)
-    whole, point, part = f"{abs(rounded):.{max(places, 0)}f}".partition(".")
-    if len(whole) > 4:
-        whole = f"{int(whole):,}".replace(",", NARROW)
-    return (MINUS if rounded < 0 else "") + whole + point + part
+    digits, point, part = f"{abs(rounded):.{max(places, 0)}f}".partition(".")
+    if len(digits) > 4:
+        digits = f"{int(digits):,}".replace(",", NARROW)
+    return (MINUS if rounded < 0 else "") + digits + point + part

@@ -48,7 +48,7 @@ def forget(pdf: Path) -> None:
         _write(pdf.parent, {name: entry for name, entry in documents.items() if name != pdf.stem})
 
 
-def read(folder: Path) -> dict[str, dict[str, Any]]:
+def read_manifest(folder: Path) -> dict[str, dict[str, Any]]:
     """{name: entry} of the manifest in `folder`.
 
     Raises:
@@ -90,5 +90,6 @@ def _write(folder: Path, documents: dict[str, Any]) -> None:
 
 def _inside(path: Path, root: Path) -> str:
     """The path in the clone; outside of it the name."""
-    path, root = path.resolve(), root.resolve()
+    path = path.resolve()
+    root = root.resolve()
     return path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name

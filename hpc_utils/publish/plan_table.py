@@ -43,7 +43,7 @@ def resource_table(table: pd.DataFrame, total: Mapping[str, Any]) -> pd.DataFram
         "Runs": str(total["runs"]),
         **{name: write(total) for name, write in amounts.items()},
     }
-    return pd.concat([tables.table(table, columns), pd.DataFrame([total_row])]).fillna("")
+    return pd.concat([tables.text_table(table, columns), pd.DataFrame([total_row])]).fillna("")
 
 
 def table_notes(table: pd.DataFrame, peak: Peak | None = None) -> list[str]:

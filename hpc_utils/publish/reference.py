@@ -44,20 +44,21 @@ def keep(studies: Sequence[str], name: str) -> Path:
     """
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
         raise CannotKeep(f"{name!r} is no folder's name: use letters, digits, dots and dashes")
-    target, hardware = paths.reference() / name, set()
-    found = {study: records.load(study=study) for study in studies}
-    for study, own in found.items():
-        lacking = own.refused | own.unfinished
-        if own.runs.empty or lacking:
-            raise CannotKeep(f"study {study!r} is not complete: {', '.join(lacking) or 'it has no runs'}")
-    for study, own in found.items():
-        _keep_runs(study, own.runs.run_id, target)
-        hardware |= set(own.runs.hardware_id)
+    target = paths.reference() / name
+    hardware = set()
+    records_by_study = {study: records.load(study=study) for study in studies}
+    for study, study_records in records_by_study.items():
+        incomplete_runs = study_records.refused | study_records.unfinished
+        if study_records.runs.empty or incomplete_runs:
+            raise CannotKeep(f"study {study!r} is not complete: {', '.join(incomplete_runs) or 'it has no runs'}")
+    for study, study_records in records_by_study.items():
+        _keep_runs(study, study_records.runs.run_id, target)
+        hardware |= set(study_records.runs.hardware_id)
     _keep_probes(hardware, target)
     _keep_bench(hardware, target)
-    anew = together(found)
-    if len(found) == 1:
-        _keep_chapters(*found, target, anew)
+    anew = together(records_by_study)
+    if len(records_by_study) == 1:
+        _keep_chapters(*records_by_study, target, anew)
     packed.pack(target)
     write_system(records.collect(target), target)
     for chapter in anew:
@@ -88,9 +89,11 @@ def _keep_bench(hardware: set[str], target: Path) -> None:
             _copy(table, target / BENCH / table.name)
 
 
-def _is_of(own: str | None, hardware: set[str]) -> bool:
+def _is_of(hardware_id: str | None, hardware: set[str]) -> bool:
     # A cluster's name may precede the machine's, and a manual limit of its links may follow it.
-    return bool(own) and any(one.endswith(own) or own.startswith(f"{one}-") for one in hardware)
+    return bool(hardware_id) and any(
+        machine.endswith(hardware_id) or hardware_id.startswith(f"{machine}-") for machine in hardware
+    )
 
 
 def _keep_chapters(study: str, target: Path, anew: Iterable[str]) -> None:

@@ -29,31 +29,39 @@ def lines(head: str, judgements: Sequence[Judgement], apart: Sequence[Difference
     yield ""
     if apart:
         yield "Not the same as then:"
-        yield from (f"  {one.what}: {one.then} then, {one.now} now" for one in apart)
+        yield from (f"  {difference.what}: {difference.then} then, {difference.now} now" for difference in apart)
     else:
         yield "Code, software and machine are the same as then, as far as they were recorded."
     yield from ("", f"{verdict}: {MEANING[verdict]}")
 
 
 def record(
-    run: str, judgements: Iterable[Judgement], apart: Iterable[Difference], verdict: str, **more: Any
+    run: str, judgements: Iterable[Judgement], apart: Iterable[Difference], verdict: str, **details: Any
 ) -> dict[str, Any]:
     """The same as a JSON object; null where a number is unknown."""
-    known = [
+    judgement_rows = [
         {
             name: None if isinstance(value, float) and math.isnan(value) else value
-            for name, value in one._asdict().items()
+            for name, value in judgement._asdict().items()
         }
-        for one in judgements
+        for judgement in judgements
     ]
-    about = {"schema": SCHEMA, "run": run, **more, "verdict": verdict, "meaning": MEANING[verdict]}
-    return about | {"judgements": known, "differences": [one._asdict() for one in apart]}
+    account = {"schema": SCHEMA, "run": run, **details, "verdict": verdict, "meaning": MEANING[verdict]}
+    return account | {"judgements": judgement_rows, "differences": [difference._asdict() for difference in apart]}
 
 
-def _row(one: Judgement) -> tuple[str, ...]:
-    unit, scale = PRINTED.get(one.unit, (one.unit, 1.0))
-    name = one.quantity if unit in ("", "sample", "step") else f"{one.quantity} ({unit})"
-    then, now = (ABSENT if math.isnan(value) else number(value * scale) for value in (one.then, one.now))
-    ratio = "" if math.isnan(one.ratio) else f"{one.ratio:.3f}"
-    ratio += "" if math.isnan(one.low) else f" [{one.low:.3f}, {one.high:.3f}]"
-    return name, then, now, ratio, f"{one.verdict} ({one.why})" if one.why else one.verdict
+def _row(judgement: Judgement) -> tuple[str, ...]:
+    unit, scale = PRINTED.get(judgement.unit, (judgement.unit, 1.0))
+    name = judgement.quantity if unit in ("", "sample", "step") else f"{judgement.quantity} ({unit})"
+    old_text, new_text = (
+        ABSENT if math.isnan(value) else number(value * scale) for value in (judgement.then, judgement.now)
+    )
+    ratio = "" if math.isnan(judgement.ratio) else f"{judgement.ratio:.3f}"
+    ratio += "" if math.isnan(judgement.low) else f" [{judgement.low:.3f}, {judgement.high:.3f}]"
+    return (
+        name,
+        old_text,
+        new_text,
+        ratio,
+        f"{judgement.verdict} ({judgement.why})" if judgement.why else judgement.verdict,
+    )

@@ -16,39 +16,42 @@ from .exports import Exports
 
 def faults(exported: Exports) -> list[str]:
     """What is stale, changed by hand or missing in the set: one sentence each, with the remedy."""
-    found = records.load(exported.folder)
-    return [fault for stem in exported.pages for fault in page_faults(exported, stem, found)]
+    run_records = records.load(exported.folder)
+    return [fault for stem in exported.pages for fault in page_faults(exported, stem, run_records)]
 
 
-def page_faults(exported: Exports, stem: str, found: records.Records | None = None) -> Iterator[str]:
-    """`faults` of one page, `exports/<stem>.json`; `found`: `records.load` of the whole set, if it is already read."""
-    folder, page, where = exported.folder, exported.pages[stem], f"exports/{stem}.json"
+def page_faults(exported: Exports, stem: str, run_records: records.Records | None = None) -> Iterator[str]:
+    """`faults` of one page, `exports/<stem>.json`; `run_records`: `records.load` of the whole set, if already loaded."""
+    folder = exported.folder
+    page = exported.pages[stem]
+    page_file = f"exports/{stem}.json"
     anew = remedy(folder, page)
     if _digest(folder / page["executed"]) != page.get(exports.EXECUTED, ""):
-        yield f"{page['executed']} is not the execution that wrote {where}, or has changed since: {anew}"
+        yield f"{page['executed']} is not the execution that wrote {page_file}, or has changed since: {anew}"
     try:
-        if found is None:
-            found = records.load(folder, study=page["study"] or None)
+        if run_records is None:
+            run_records = records.load(folder, study=page["study"] or None)
         elif page["study"]:
-            found = found.only(records.read_study(page["study"], folder).run_ids)
+            run_records = run_records.only(records.read_study(page["study"], folder).run_ids)
     except records.UnknownStudy as error:
-        yield f"{where}: {error}"
+        yield f"{page_file}: {error}"
         return
-    if page["study"] and found.unfinished:
+    if page["study"] and run_records.unfinished:
         command = records.read_study(page["study"], folder).command or "hpc study run"
-        anew = f"not complete: {counted(len(found.unfinished), 'run')} of {page['study']} (`{command}`); then {anew}"
-    yield from records.by_former_code(found, folder, page["study"])
+        incomplete = counted(len(run_records.unfinished), "run")
+        anew = f"not complete: {incomplete} of {page['study']} (`{command}`); then {anew}"
+    yield from records.by_former_code(run_records, folder, page["study"])
     items = [item for kind in exports.KINDS for item in page[kind].values()]
     files = page["files"] | {name: digest for item in items for name, digest in item["files"].items()}
     files = {name: digest for name, digest in files.items() if not name.startswith(exports.PROFILE)}
-    then = {run: own["fingerprint"] for run, own in page["runs"].items()} | files
-    now = {run: exported.fingerprint(run) for run in found.runs.run_id}
+    page_digests = {run: entry["fingerprint"] for run, entry in page["runs"].items()} | files
+    current_digests = {run: exported.fingerprint(run) for run in run_records.runs.run_id}
     for name in (*files, *exports.beside_runs(folder, page["study"])):
-        now[name] = _digest(exports.place(name, folder))
-    if changed := [name for name, digest in then.items() if now.get(name) != digest]:
-        yield f"{where} rests on what has changed since, is no longer valid or is gone: {_first(changed)}: {anew}"
-    if added := [name for name in now if name not in then]:
-        yield f"{where} does not know what its chapter would read: {_first(added)}: {anew}"
+        current_digests[name] = _digest(exports.place(name, folder))
+    if changed := [name for name, digest in page_digests.items() if current_digests.get(name) != digest]:
+        yield f"{page_file} rests on what has changed since, is no longer valid or is gone: {_first(changed)}: {anew}"
+    if added := [name for name in current_digests if name not in page_digests]:
+        yield f"{page_file} does not know what its chapter would read: {_first(added)}: {anew}"
 
 
 def uncommitted(exported: Exports) -> list[str]:
@@ -90,5 +93,5 @@ def _digest(path: Path) -> str | None:
 
 
 def _first(names: Sequence[str]) -> str:
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return f"{', '.join(names[:3])}{more}"
+    remainder = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return f"{', '.join(names[:3])}{remainder}"

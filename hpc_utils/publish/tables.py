@@ -18,7 +18,7 @@ Row = Mapping[str, Any]
 Writer = Callable[[Row], str]
 
 
-def table(rows: pd.DataFrame, columns: Mapping[str, Writer]) -> pd.DataFrame:
+def text_table(rows: pd.DataFrame, columns: Mapping[str, Writer]) -> pd.DataFrame:
     """A table of text: a row for each of `rows`, a column for each heading of `columns`."""
     records = rows.to_dict("records")
     return pd.DataFrame({heading: [write(row) for row in records] for heading, write in columns.items()}, dtype=str)
@@ -87,7 +87,7 @@ WORKSHOP: dict[str, Writer] = {
 
 def workshop(rows: pd.DataFrame) -> pd.DataFrame:
     """`analyze.scaling.workshop` as text, a column for each question, with 95 % intervals."""
-    return table(rows.rename(columns={"low": "efficiency_low", "high": "efficiency_high"}), WORKSHOP)
+    return text_table(rows.rename(columns={"low": "efficiency_low", "high": "efficiency_high"}), WORKSHOP)
 
 
 COMPARISON: dict[str, Writer] = {

@@ -25,7 +25,7 @@ def built(exported: Path, tmp_path: Path) -> Path:
 
 
 def test_each_document_is_listed_with_its_sources_and_sets(built: Path, exported: Path, tmp_path: Path) -> None:
-    found = manifest.read(built)
+    found = manifest.read_manifest(built)
     assert list(found) == ["paper", "slides"]
     assert found["paper"]["files"] == {"paper.pdf": manifest.of_bytes(b"paper")}
     assert found["paper"]["sources"] == {"paper.md": manifest.of_bytes(b"words")}
@@ -36,7 +36,7 @@ def test_each_document_is_listed_with_its_sources_and_sets(built: Path, exported
     manifest.note([built / "paper.pdf"], tmp_path, [], [])
     manifest.forget(built / "slides.pdf")
     manifest.forget(tmp_path / "elsewhere.pdf")
-    again = {name: entry["files"] for name, entry in manifest.read(built).items()}
+    again = {name: entry["files"] for name, entry in manifest.read_manifest(built).items()}
     assert again == {"paper": {"paper.pdf": manifest.of_bytes(b"another")}}
 
 
@@ -44,6 +44,6 @@ def test_each_document_is_listed_with_its_sources_and_sets(built: Path, exported
 def test_what_is_no_manifest_is_refused_and_written_over(built: Path, tmp_path: Path, text: str) -> None:
     (built / manifest.FILE).write_text(text)
     with pytest.raises(manifest.NoManifest):
-        manifest.read(built)
+        manifest.read_manifest(built)
     manifest.note([built / "paper.pdf"], tmp_path, [], [])
-    assert list(manifest.read(built)) == ["paper"]
+    assert list(manifest.read_manifest(built)) == ["paper"]

@@ -17,7 +17,7 @@ from hpc_utils.records import atomic
 
 from . import colophon, numbers, pandoc, pandoc_filter, project
 from .context import BuildContext
-from .document import Document, read
+from .document import Document, read_document
 from .faults import DocumentError, Fault
 
 NUMBERS_FRONT = """---
@@ -49,7 +49,7 @@ def build(context: BuildContext, names: Sequence[str] = (), *, check: bool = Fal
         if not check:
             _discard(context, name)
         try:
-            document = read(context, name)
+            document = read_document(context, name)
             if not check:
                 written += _write(context, document)
         except DocumentError as error:
@@ -65,15 +65,15 @@ def _write(context: BuildContext, document: Document) -> list[Path]:
     """One document's PDF and TeX, and the list of its numbers."""
     pictures = document.resolved.pictures
     rows = colophon.rows(document, context.root)
-    shared = {"colophon": [{"what": pf.MetaString(what), "words": pf.MetaString(words)} for what, words in rows]}
+    shared = {"colophon": [{"what": pf.MetaString(label), "words": pf.MetaString(words)} for label, words in rows]}
     bibliography = context.bibliography(document.entry) if document.resolved.cites else []
     files = pictures | {file.name: file for file in bibliography}
     try:
         properties = {
-            "names": [pandoc.verbatim(pandoc.quoted(one.name), "typst") for one in document.front.author],
+            "names": [pandoc.verbatim(pandoc.quoted(author.name), "typst") for author in document.front.author],
             "words": [pandoc.verbatim(pandoc.quoted(word), "typst") for word in document.front.keywords],
             "about": pandoc.verbatim(
-                pandoc.quoted("; ".join(f"{what.strip()}: {words}" for what, words in rows)), "typst"
+                pandoc.quoted("; ".join(f"{label.strip()}: {words}" for label, words in rows)), "typst"
             ),
         }
         pdf = _pdf(document.tree, document.entry.template, files, **properties, **shared)
@@ -125,14 +125,17 @@ def _place(context: BuildContext, document: Document, pdf: bytes, rows: list[tup
     """Write the PDF and the list of its numbers, with the colophon's `rows`, and note their sources in the manifest."""
     front = pandoc.parse(NUMBERS_FRONT.format(name=document.name))
     listed = _pdf(front, "numbers", {}, numbers.listed(document, context) | {"colophon": rows})
-    table = numbers.table(document, context).to_csv(index=False, lineterminator="\n")
+    table = numbers.numbers_table(document, context).to_csv(index=False, lineterminator="\n")
     paths = _paths(context, document.name)
     for path, content in zip(paths, (pdf, listed, table.encode()), strict=True):
         atomic.write(path, lambda file, content=content: file.write(content))
-    claims, entry = context.folder / context.project.claims, document.entry
+    claims = context.folder / context.project.claims
+    entry = document.entry
     sources = [context.folder / "paper.toml", context.folder / entry.source, *context.bibliography(entry)]
     sources += [*document.resolved.pictures.values(), *[claims] * claims.is_file()]
-    manifest.note(paths, context.root, set(sources), {one.folder for one in document.sets.by_alias.values()})
+    manifest.note(
+        paths, context.root, set(sources), {result_set.folder for result_set in document.sets.by_alias.values()}
+    )
     return paths
 
 

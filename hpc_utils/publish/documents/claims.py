@@ -15,7 +15,7 @@ from . import project
 from .context import BuildContext
 from .faults import Faults
 from .number_lint import typed
-from .sets import Found, Sets
+from .sets import SetItem, Sets
 
 WORDS = {
     SUPPORTED: "the data support it",
@@ -35,7 +35,7 @@ class ClaimTexts:
     rests_on: dict[str, tuple[str, ...]] = field(default_factory=dict)
     printed: set[str] = field(default_factory=set)
 
-    def values(self, sets: Sets) -> Iterator[Found]:
+    def values(self, sets: Sets) -> Iterator[SetItem]:
         """The cells behind the printed claims."""
         for name, cells in self.rests_on.items():
             if name in self.printed:
@@ -44,46 +44,47 @@ class ClaimTexts:
 
 def judged(context: BuildContext, sets: Sets, faults: Faults) -> ClaimTexts:
     """All claims of the project; errors are faults of claims.toml."""
-    path, file = context.folder / context.project.claims, context.shown(context.project.claims)
-    known = claims.Claims()
+    path = context.folder / context.project.claims
+    file = context.shown(context.project.claims)
+    project_claims = claims.Claims()
     if not path.is_file():
         return ClaimTexts()
     try:
-        known = claims.read(path)
-        found = claims.judge(
-            known,
-            lambda name: sets.value(name).what,
+        project_claims = claims.read(path)
+        judgements = claims.judge(
+            project_claims,
+            lambda name: sets.value(name).content,
             lambda value: formatting.text(value, "interval"),
         )
     except claims.ClaimError as error:
         for line in () if sets.stale else str(error).splitlines():  # they may follow from stale pages
             message = line.removeprefix(f"{path}: ")
             faults.add(file, project.line_of(path, re.split(r"[.:]", message)[0]), message)
-        return ClaimTexts(dict.fromkeys(known, ""))
-    for name, claim in known.items():
+        return ClaimTexts(dict.fromkeys(project_claims, ""))
+    for name, claim in project_claims.items():
         for text in (claim.sentence, *(test.called for test in claim.tests)):
             for passage, why in typed(_BOUND.sub("\ue100", text)):
                 message = f"{name}: {passage!r} {why}: write {{at_least}} or {{at_most}} for the test's bound"
                 faults.add(file, project.line_of(path, name), message)
-    for one in found:
-        for test in one.tests:
+    for judgement in judgements:
+        for test in judgement.tests:
             try:
                 if test.found is None:
                     sets.check_spelling(test.name)
             except UnknownCell as error:
-                faults.add(file, project.line_of(path, one.name), f"{one.name}: {test.name}: {error}")
-        line = f"  does not hold: {one.name}: {one.verdict}: {one.why}"
-        if one.fails and not sets.stale and line not in context.failing:
+                faults.add(file, project.line_of(path, judgement.name), f"{judgement.name}: {test.name}: {error}")
+        line = f"  does not hold: {judgement.name}: {judgement.verdict}: {judgement.why}"
+        if judgement.fails and not sets.stale and line not in context.failing:
             context.failing.append(line)
             context.log(line)
     return ClaimTexts(
-        {one.name: statement(one) for one in found},
-        {one.name: one.values for one in found},
+        {judgement.name: statement(judgement) for judgement in judgements},
+        {judgement.name: judgement.values for judgement in judgements},
     )
 
 
-def statement(one: claims.Judged) -> str:
+def statement(judgement: claims.Judged) -> str:
     """Sentence and verdict in Markdown: `bf16 is at least 1.2 times as fast (**the data support it**: 1.36 [1.25, 1.48] ...)`.
     Without a full stop, for use within a sentence."""
-    why = "" if one.verdict == NOT_MEASURED and one.planned else f": {one.why}"
-    return f"{one.sentence} (**{WORDS[one.verdict]}**{why})"
+    why = "" if judgement.verdict == NOT_MEASURED and judgement.planned else f": {judgement.why}"
+    return f"{judgement.sentence} (**{WORDS[judgement.verdict]}**{why})"

@@ -23,26 +23,29 @@ SOFTWARE = {"python": "Python", "torch": "PyTorch", "cuda": "CUDA", "nccl": "NCC
 
 def rows(document: Document, root: Path) -> list[tuple[str, str]]:
     """(label, text) of the evidence of a document of the checkout `root`; labels below a result set's are indented."""
-    name, used = document.name, [*document.values.values(), *document.resolved.drawn]
-    commit, changed = provenance.commit(root), " (modified)" * bool(provenance.dirty(root))
+    name = document.name
+    used = [*document.values.values(), *document.resolved.drawn]
+    commit = provenance.commit(root)
+    changed = " (modified)" * bool(provenance.dirty(root))
     tree = f"commit {commit[: provenance.SHORT]}{changed}" if commit else "a copy of the sources without a commit"
-    found = [("Built with", tree), ("Build again", f"hpc paper {name}"), ("Numbers", f"{name}-numbers.pdf, .csv")]
+    lines = [("Built with", tree), ("Build again", f"hpc paper {name}"), ("Numbers", f"{name}-numbers.pdf, .csv")]
     for alias in dict.fromkeys(item.alias for item in used):
-        one, own = document.sets.by_alias[alias], [item for item in used if item.alias == alias]
-        runs = one.records.runs
-        runs = runs[runs.run_id.isin({run for item in own for run in item.what.runs})]
-        pages = sorted({(item.chapter, item.page["fingerprint"][: provenance.SHORT]) for item in own})
+        result_set = document.sets.by_alias[alias]
+        items = [item for item in used if item.alias == alias]
+        runs = result_set.records.runs
+        runs = runs[runs.run_id.isin({run for item in items for run in item.content.runs})]
+        pages = sorted({(item.chapter, item.page["fingerprint"][: provenance.SHORT]) for item in items})
         values = ", ".join(map(" ".join, pages))
-        folder = "" if one.folder.name == alias else f"{one.folder.name}, "
+        folder = "" if result_set.folder.name == alias else f"{result_set.folder.name}, "
         count = counted(len(runs), "run") if len(runs) else "no run"
-        found.append((f"Results: {alias}", f"{folder}{count}; values by chapter and fingerprint: {values}"))
+        lines.append((f"Results: {alias}", f"{folder}{count}; values by chapter and fingerprint: {values}"))
         if len(runs):
-            facts = {"measured on": _hardware(runs), "with": _software(one, runs), "where": where(runs)}
-            facts["took"] = _took(one, runs)
+            facts = {"measured on": _hardware(runs), "with": _software(result_set, runs), "where": where(runs)}
+            facts["took"] = _took(result_set, runs)
             if barred := int(points.barred(runs).sum()):
                 facts["barred"] = f"{counted(barred, 'run')}, of a shared machine or with more ranks than cores"
-            found += [(f"\u00a0\u00a0\u00a0{what}", text) for what, text in facts.items()]
-    return found
+            lines += [(f"\u00a0\u00a0\u00a0{label}", text) for label, text in facts.items()]
+    return lines
 
 
 def _hardware(runs: pd.DataFrame) -> str:
@@ -56,35 +59,35 @@ def _hardware(runs: pd.DataFrame) -> str:
     )
 
 
-def _software(one: ResultSet, runs: pd.DataFrame) -> str:
-    records = [read_json(one.folder / "runs" / run / "provenance.json") for run in runs.run_id]
+def _software(result_set: ResultSet, runs: pd.DataFrame) -> str:
+    records = [read_json(result_set.folder / "runs" / run / "provenance.json") for run in runs.run_id]
     parts = []
     for key, name in SOFTWARE.items():
-        if found := {version for record in records if (version := record["versions"].get(key))}:
-            parts.append(f"{name} {' and '.join(sorted(found))}")
+        if versions := {version for record in records if (version := record["versions"].get(key))}:
+            parts.append(f"{name} {' and '.join(sorted(versions))}")
     return ", ".join(parts)
 
 
 def where(runs: pd.DataFrame) -> str:
     """`Slurm jobs 16 to 38, 41, 2026-11-24`, or `directly on the machine, 2026-11-24`."""
-    when = " to ".join(sorted({str(day)[:10] for day in (runs.started.min(), runs.started.max())}))
+    dates = " to ".join(sorted({str(day)[:10] for day in (runs.started.min(), runs.started.max())}))
     jobs = set(runs.job_id.dropna().astype(int))
     if not jobs:
-        return f"directly on the machine, {when}"
-    alone = runs.job_id.isna().sum()
-    return f"Slurm jobs {ranges(jobs)}, {when}" + (
-        f"; {counted(alone, 'run')} directly on the machine" if alone else ""
+        return f"directly on the machine, {dates}"
+    direct_runs = runs.job_id.isna().sum()
+    return f"Slurm jobs {ranges(jobs)}, {dates}" + (
+        f"; {counted(direct_runs, 'run')} directly on the machine" if direct_runs else ""
     )
 
 
 def ranges(numbers: set[int]) -> str:
     """`16 to 38, 41`."""
-    first, last = (sorted(one for one in numbers if one + step not in numbers) for step in (-1, 1))
-    return ", ".join(str(low) if low == high else f"{low} to {high}" for low, high in zip(first, last, strict=True))
+    starts, ends = (sorted(number for number in numbers if number + step not in numbers) for step in (-1, 1))
+    return ", ".join(str(low) if low == high else f"{low} to {high}" for low, high in zip(starts, ends, strict=True))
 
 
-def _took(one: ResultSet, runs: pd.DataFrame) -> str:
-    total = cost.total(runs, one.records.epochs)
+def _took(result_set: ResultSet, runs: pd.DataFrame) -> str:
+    total = cost.total(runs, result_set.records.epochs)
     parts = [formatting.quantity(total.device_hours, "device-hours")]
     if total.core_hours:
         parts.append(f"{formatting.quantity(total.core_hours, 'core-hours')} of processors")

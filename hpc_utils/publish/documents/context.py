@@ -57,11 +57,13 @@ class BuildContext:
         return [file for name in entry.bibliography if (file := self.folder / name).is_file()]
 
 
-def read(root: Path, folder: Path | None = None, log: Callable[[str], None] = lambda line: None) -> BuildContext:
+def read_context(
+    root: Path, folder: Path | None = None, log: Callable[[str], None] = lambda line: None
+) -> BuildContext:
     """The documents of a checkout; `folder` holds paper.toml, by default `paper/`.
 
     Raises:
         ProjectError: paper.toml is wrong.
     """
     folder = folder or root / "paper"
-    return BuildContext(root, folder, project.read(folder / "paper.toml"), log)
+    return BuildContext(root, folder, project.read_project(folder / "paper.toml"), log)

@@ -17,7 +17,7 @@ from .context import BuildContext
 from .faults import DocumentError, Faults, Source
 from .pandoc_filter import Resolver
 from .project import DocumentEntry
-from .sets import Found, Sets
+from .sets import SetItem, Sets
 from .substitute import substitute
 
 
@@ -56,17 +56,18 @@ class Document:
     sets: Sets
     resolved: Resolver
     tree: pf.Doc
-    values: dict[str, Found]
+    values: dict[str, SetItem]
     allowed: list[tuple[str, str, int]]
 
 
-def read(context: BuildContext, name: str) -> Document:
+def read_document(context: BuildContext, name: str) -> Document:
     """The document `name` of paper.toml.
 
     Raises:
         DocumentError: all its faults.
     """
-    entry, faults = context.project.document[name], Faults()
+    entry = context.project.document[name]
+    faults = Faults()
     sets = context.sets(context.project.aliases(name), entry.planned)
     file = context.shown(entry.source)
     try:
@@ -85,8 +86,8 @@ def read(context: BuildContext, name: str) -> Document:
     keys = set(re.findall(r"^\s*@\w+\s*\{\s*([^,\s]+)\s*,", bibliography, re.M))
     resolver = Resolver(source, cells, sets, keys, context.folder, f"{name}-numbers.pdf")
     tree = resolver.run(tree)
-    values = {**resolver.values, **{one.full: one for one in texts.values(sets)}}
-    meanings = [found.what.caption for found in values.values()]
+    values = {**resolver.values, **{value.full: value for value in texts.values(sets)}}
+    meanings = [value.content.caption for value in values.values()]
     if missing := pandoc.missing_letters("".join([pf.stringify(tree), *meanings])):
         source.fault(missing, f"no available font has {missing} (U+{ord(missing):04X}): use another character")
     for alias, fault in sets.stale:
@@ -107,14 +108,14 @@ def _front_matter(tree: pf.Doc, source: Source) -> FrontMatter | None:
     try:
         return FrontMatter.model_validate(_plain(tree.metadata))
     except ValidationError as error:
-        for one in error.errors():
-            message = one["msg"].removeprefix("Value error, ")
-            key = (re.findall(r"unknown key '(.*?)'", message) or one["loc"])[0]
-            source.fault(f"{key}:", ": ".join(["front matter", *map(str, one["loc"]), message]))
+        for problem in error.errors():
+            message = problem["msg"].removeprefix("Value error, ")
+            key = (re.findall(r"unknown key '(.*?)'", message) or problem["loc"])[0]
+            source.fault(f"{key}:", ": ".join(["front matter", *map(str, problem["loc"]), message]))
         return None
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, pf.MetaMap):
-        return {key: _plain(own) for key, own in value.content.items()}
-    return [_plain(own) for own in value.content] if isinstance(value, pf.MetaList) else pf.stringify(value).strip()
+        return {key: _plain(part) for key, part in value.content.items()}
+    return [_plain(part) for part in value.content] if isinstance(value, pf.MetaList) else pf.stringify(value).strip()

@@ -81,8 +81,8 @@ class Cited:
         """The first row that fits: of several the one on most ranks, then the fastest."""
         name = self._name(self.exported.tables, table)
         rows = _rows(self.alias, self.exported.tables[name], self.exported) if name in self.exported.tables else []
-        rows = [one for one in rows if wanted.items() <= one.fields.items()]
-        size = [tuple(float(one.fields.get(column, 0)) for column in ("world_size", "throughput")) for one in rows]
+        rows = [row for row in rows if wanted.items() <= row.fields.items()]
+        size = [tuple(float(row.fields.get(column, 0)) for column in ("world_size", "throughput")) for row in rows]
         if rows:
             return replace(rows[size.index(max(size))], planned=True)
         keys = ", ".join(f"{key}={value}" for key, value in wanted.items())
@@ -96,7 +96,7 @@ class Cited:
         """The address of the first table that the set has."""
         return f"table:{self.alias}:{self._name(self.exported.tables, *names)}"
 
-    def _name(self, known: Container[str], *names: str) -> str:
+    def _name(self, exported_names: Container[str], *names: str) -> str:
         full = []
         for name in names:
             labelled = name.startswith(LABELS)
@@ -106,7 +106,7 @@ class Cited:
                 )
             if labelled or not self.study:
                 full.append(name if labelled else f"scaling-{name}")
-        return next((one for one in full if one in known), full[-1])
+        return next((full_name for full_name in full if full_name in exported_names), full[-1])
 
 
 def write(root: Path, results: Path, name: str, study: str = "", template: str = "page") -> Path:
@@ -119,15 +119,18 @@ def write(root: Path, results: Path, name: str, study: str = "", template: str =
     """
     import jinja2
 
-    toml, path = root / "paper/paper.toml", root / f"paper/{name}.md"
-    known, exported = project.read(toml), exports.read(results)
+    toml = root / "paper/paper.toml"
+    path = root / f"paper/{name}.md"
+    paper = project.read_project(toml)
+    exported = exports.read(results)
     if fault := project.unfit(name):
         raise ProjectError(fault)
-    if name in known.document or path.exists():
+    if name in paper.document or path.exists():
         raise ProjectError(f"{path} exists, or paper.toml has a document {name}: choose another name")
-    here, places = results.resolve(), {one: (root / folder).resolve() for one, folder in known.sets.items()}
-    alias = next((one for one, place in places.items() if place == here), ALIAS)
-    if places.get(alias, here) != here:
+    set_folder = results.resolve()
+    places = {set_alias: (root / folder).resolve() for set_alias, folder in paper.sets.items()}
+    alias = next((set_alias for set_alias, place in places.items() if place == set_folder), ALIAS)
+    if places.get(alias, set_folder) != set_folder:
         raise ProjectError(f"{toml}: {ALIAS} is another folder than {results}: give that a name in [sets]")
 
     file, kind, content = TEMPLATES[template]
@@ -147,7 +150,7 @@ def write(root: Path, results: Path, name: str, study: str = "", template: str =
     entry = f'\n[document.{name}]\nsource = "{name}.md"\ntemplate = "{kind}"\nsets = ["{alias}"]\n'
     entry += f'planned = ["{alias}"]  # what it lacks is printed as "not measured"\n' * (template != "page")
     project_text = toml.read_text(encoding="utf-8").rstrip() + "\n" + entry
-    if alias not in known.sets:
+    if alias not in paper.sets:
         place = results.relative_to(root) if results.is_relative_to(root) else results
         project_text = re.sub(
             r"^\[sets\].*\n", rf"\g<0>{alias} = {json.dumps(str(place))}\n", project_text, count=1, flags=re.M
@@ -171,7 +174,8 @@ def _page(results: Path, study: str, alias: str, exported: Exports) -> dict[str,
         for items in (exported.tables, exported.figures)
     )
     if "throughput" not in tables:
-        complete, wanted = len(records.load(results, study=study).runs), len(index.run_ids)
+        complete = len(records.load(results, study=study).runs)
+        wanted = len(index.run_ids)
         anew = (
             f"`hpc chapter 06_paper_figures -p study={study}` exports it of the {complete} complete of {wanted} runs"
         )
@@ -183,12 +187,14 @@ def _page(results: Path, study: str, alias: str, exported: Exports) -> dict[str,
 def _rows(alias: str, item: Item, exported: Exports) -> list[Row]:
     """The rows of a table, of efficiencies those against the first baseline, each with keys that leave no other row."""
     frame = exported.frame(item.name)
-    found = []
+    rows = []
     for fields in (scaling.headline(frame) if item.measure == "efficiency" else frame).to_dict("records"):
-        keys, left = [], frame
+        keys = []
+        left = frame
         for name in filter(frame.columns.__contains__, KEYS):
             fits = left[left[name].map(cells.key) == cells.key(fields[name])]
             if len(fits) < len(left) or name == "baseline":
-                keys, left = [*keys, f"{name}={cells.key(fields[name])}"], fits
-        found.append(Row(f"{alias}:{item.name}", item.measure, f"[{', '.join(keys)}]" * bool(keys), fields))
-    return found
+                keys = [*keys, f"{name}={cells.key(fields[name])}"]
+                left = fits
+        rows.append(Row(f"{alias}:{item.name}", item.measure, f"[{', '.join(keys)}]" * bool(keys), fields))
+    return rows

@@ -48,12 +48,14 @@ class Source:
     """The text of `file`, in which lines are looked up: pandoc's tree of Markdown does not have them."""
 
     def __init__(self, text: str, file: str, faults: Faults) -> None:
-        self.text, self.file, self.faults = text, file, faults
+        self.text = text
+        self.file = file
+        self.faults = faults
         self._ends: dict[str, int] = {}
 
-    def fault(self, where: str | int, message: str) -> None:
+    def fault(self, position: str | int, message: str) -> None:
         """A fault at a line, or where a passage comes next."""
-        self.faults.add(self.file, where if isinstance(where, int) else self.next_line(where), message)
+        self.faults.add(self.file, position if isinstance(position, int) else self.next_line(position), message)
 
     def next_line(self, passage: str) -> int:
         """The line of the next `passage`, after the one that the last such call found; 0 if it is written otherwise.
@@ -63,8 +65,8 @@ class Source:
         begin, end = r"\b" * passage[:1].isalnum(), r"(?!\w)" * passage.startswith(("@", "#"))
         words = r"\s+(?:>\s+)?".join(map(re.escape, passage.split()))
         pattern = re.compile(rf"{begin}{words}{end}(?!\]\{{\.(?:{'|'.join(CLASSES)})\b)")
-        found = pattern.search(self.text, self._ends.get(passage, 0)) or pattern.search(self.text)
-        if found is None:
+        match = pattern.search(self.text, self._ends.get(passage, 0)) or pattern.search(self.text)
+        if match is None:
             return 0
-        self._ends[passage] = found.end()
-        return self.text.count("\n", 0, found.start()) + 1
+        self._ends[passage] = match.end()
+        return self.text.count("\n", 0, match.start()) + 1

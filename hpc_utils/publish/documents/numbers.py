@@ -15,16 +15,16 @@ from .colophon import ranges
 from .context import BuildContext
 from .document import Document
 from .number_lint import CLASSES
-from .sets import Found
+from .sets import SetItem
 
 
-def table(document: Document, context: BuildContext) -> pd.DataFrame:
+def numbers_table(document: Document, context: BuildContext) -> pd.DataFrame:
     """A row for each number: the fields of its `Value`, with the ids of all its runs, and the folder of its result set."""
     rows = [
-        dataclasses.asdict(one.what)
-        | {"name": one.full, "results": context.project.sets[one.alias]}
-        | {name: " ".join(getattr(one.what, name)) for name in ("runs", "files")}
-        for one in document.values.values()
+        dataclasses.asdict(value.content)
+        | {"name": value.full, "results": context.project.sets[value.alias]}
+        | {name: " ".join(getattr(value.content, name)) for name in ("runs", "files")}
+        for value in document.values.values()
     ]
     return pd.DataFrame(rows)
 
@@ -33,9 +33,11 @@ def listed(document: Document, context: BuildContext) -> dict[str, list[Any]]:
     """What the template `numbers` shows: `numbers`, each with its name, interval, meaning, evidence and executed
     chapter; their `runs`, set by set, numbered from `first`; `allowed`: numbers that are no results.
     """
-    values, places, runs = document.values.values(), {}, []
+    values = document.values.values()
+    places = {}
+    runs = []
     for alias in document.sets.by_alias:
-        if ids := sorted({run for one in values if one.alias == alias for run in one.what.runs}):
+        if ids := sorted({run for value in values if value.alias == alias for run in value.content.runs}):
             runs.append({"title": f"{alias}: {context.project.sets[alias]}", "first": len(places) + 1, "ids": ids})
             places.update(((alias, run), number) for number, run in enumerate(ids, len(places) + 1))
     lines: dict[tuple[str, str], set[int]] = {}
@@ -45,25 +47,27 @@ def listed(document: Document, context: BuildContext) -> dict[str, list[Any]]:
     return {
         "numbers": [
             {
-                "name": one.full,
-                "value": formatting.text(one.what, "interval"),
-                "meaning": one.what.caption,
-                "basis": _basis(one, {places[one.alias, run] for run in one.what.runs}),
-                "chapter": relative(document.sets.by_alias[one.alias].folder / one.page["executed"], context.target),
+                "name": value.full,
+                "value": formatting.text(value.content, "interval"),
+                "meaning": value.content.caption,
+                "basis": _basis(value, {places[value.alias, run] for run in value.content.runs}),
+                "chapter": relative(
+                    document.sets.by_alias[value.alias].folder / value.page["executed"], context.target
+                ),
             }
-            for one in values
+            for value in values
         ],
         "runs": runs,
         "allowed": [
-            (passage, f"{CLASSES[kind]}; {file}:{', '.join(map(str, sorted(own)))}")
-            for (passage, kind), own in sorted(lines.items())
+            (passage, f"{CLASSES[kind]}; {file}:{', '.join(map(str, sorted(line_numbers)))}")
+            for (passage, kind), line_numbers in sorted(lines.items())
         ],
     }
 
 
-def _basis(one: Found, runs: set[int]) -> str:
-    value = one.what
-    parts = [one.source()]
+def _basis(citation: SetItem, runs: set[int]) -> str:
+    value = citation.content
+    parts = [citation.source()]
     parts += [f"{counted(value.repeats, 'repeat')} at least"] if value.repeats else []
     parts += [f"unit {value.unit}"] if value.unit not in ("text", "count") else []
     parts += [f"run{'s' * (len(runs) > 1)} {ranges(runs)}"] if runs else []

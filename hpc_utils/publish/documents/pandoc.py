@@ -87,10 +87,10 @@ def missing_letters(letters: Iterable[str]) -> str:
                 font_paths=_fonts(Path(folder)), ignore_system_fonts=True, pdf_standards=["a-2b"],
             )  # fmt: skip
         except typst.TypstError as error:
-            found = re.search(r'the text `"(.+?)"`', str(error))
-            if found is None:
+            match = re.search(r'the text `"(.+?)"`', str(error))
+            if match is None:
                 raise
-            return found[1][0]
+            return match[1][0]
     return ""
 
 

@@ -18,7 +18,7 @@ from hpc_utils.publish import formatting
 from . import pandoc
 from .faults import Source
 from .number_lint import CLASSES
-from .sets import NOT_MEASURED, Found, Sets, UnknownName, source_line
+from .sets import NOT_MEASURED, SetItem, Sets, UnknownName, source_line
 from .substitute import Cited
 
 REFERENCES = ("fig", "tbl", "tab", "sec", "eq")
@@ -40,10 +40,15 @@ class Resolver:
     def __init__(
         self, source: Source, cells: dict[str, Cited], sets: Sets, keys: set[str], folder: Path, numbers: str
     ) -> None:
-        self.source, self.fault = source, source.fault
-        self.cells, self.sets, self.keys, self.folder, self.numbers = cells, sets, keys, folder, numbers
-        self.values: dict[str, Found] = {}
-        self.drawn: list[Found] = []
+        self.source = source
+        self.fault = source.fault
+        self.cells = cells
+        self.sets = sets
+        self.keys = keys
+        self.folder = folder
+        self.numbers = numbers
+        self.values: dict[str, SetItem] = {}
+        self.drawn: list[SetItem] = []
         self.pictures: dict[str, Path] = {}
         self.cites = False
         self._printed: set[str] = set()
@@ -66,11 +71,11 @@ class Resolver:
             self._printed.add(number)
             if number not in self.cells or not self.cells[number].text:
                 return []
-            if not (found := self.cells[number].found):
+            if not (value := self.cells[number].item):
                 return pf.Str(self.cells[number].text)
-            self.values.setdefault(found.full, found)
-            address = f"{self.numbers}#nameddest=number:{found.full}"
-            return pf.Link(pf.Str(self.cells[number].text), url=address, classes=["number"], title=found.full)
+            self.values.setdefault(value.full, value)
+            address = f"{self.numbers}#nameddest=number:{value.full}"
+            return pf.Link(pf.Str(self.cells[number].text), url=address, classes=["number"], title=value.full)
         text = pf.stringify(span)
         if set(CLASSES) & set(span.classes) and len(text) < SHORT:
             return pf.Span(pf.Str(text.replace(" ", "\u00a0")), classes=span.classes)
@@ -124,17 +129,20 @@ class Resolver:
 
     def _figure(self, figure: pf.Figure) -> list[pf.Element]:
         image = figure.content[0].content[0]
-        line, options = self.source.next_line(f"]({image.url}"), image.attributes
+        line = self.source.next_line(f"]({image.url}")
+        options = image.attributes
         kind, _, name = image.url.partition(":")
         try:
             if kind == "table":
                 return self._result_table(figure, options, self.sets.table(name), line)
             if kind == "figure":
-                found = self.sets.figure(name)
-                self.drawn.append(found)
-                path, source = self.sets.by_alias[found.alias].folder / found.what.file, found.source()
+                item = self.sets.figure(name)
+                self.drawn.append(item)
+                path = self.sets.by_alias[item.alias].folder / item.content.file
+                source = item.source()
             else:
-                path, source = self.folder / unquote(image.url), options.get("source", "")
+                path = self.folder / unquote(image.url)
+                source = options.get("source", "")
                 if not path.is_file() or path.suffix not in PICTURES or not source:
                     raise UnknownName(
                         f"{image.url}: write figure:NAME, table:NAME or a file ({', '.join(PICTURES)}) and "
@@ -152,26 +160,26 @@ class Resolver:
         image.attributes = {"width": options.get("width", "100%"), "alt": pf.stringify(figure.caption).strip()}
         return self._float(figure, options, source, line)
 
-    def _result_table(self, figure: pf.Figure, options: dict[str, str], found: Found, line: int) -> list[pf.Element]:
+    def _result_table(self, figure: pf.Figure, options: dict[str, str], item: SetItem, line: int) -> list[pf.Element]:
         import pandas as pd
 
-        frame = pd.read_csv(self.sets.by_alias[found.alias].folder / found.what.file)
+        frame = pd.read_csv(self.sets.by_alias[item.alias].folder / item.content.file)
         wanted = [name.strip() for name in options.get("columns", ",".join(frame)).split(",")]
         if unknown := [name for name in wanted if name not in frame]:
-            raise UnknownName(f"the table {found.what.name} has no column {', '.join(unknown)}")
+            raise UnknownName(f"the table {item.content.name} has no column {', '.join(unknown)}")
         frame = frame[wanted].head(int(options.get("rows", len(frame))))
-        self.drawn.append(found)
+        self.drawn.append(item)
         texts = frame.rename(columns=lambda name: name.replace("_", " ")).map(_text)
         table = pandoc.parse(texts.to_csv(index=False), "csv").content[0]
         sides = ["AlignRight" if pd.api.types.is_numeric_dtype(frame[name]) else "AlignLeft" for name in frame]
         table.colspec = [(side, "ColWidthDefault") for side in sides]
         table.caption, table.identifier = figure.caption, figure.identifier
-        return self._float(table, options, found.source(), line)
+        return self._float(table, options, item.source(), line)
 
     def _table(self, table: pf.Table) -> list[pf.Element]:
         """A table that is typed in the source; the cells cited in it are its source."""
         line = self.source.next_line(f"#{table.identifier}") if table.identifier else 0
-        cited: dict[str, Found] = {}
+        cited: dict[str, SetItem] = {}
 
         def collect(element: pf.Element, doc: pf.Doc) -> None:
             if isinstance(element, pf.Link) and "number" in element.classes:
@@ -188,8 +196,8 @@ class Resolver:
         """The figure or table with its source at the end of the caption, over both columns if it is wide."""
         for name, value in options.items():
             if not re.fullmatch(OPTIONS.get(name, "(?!)"), value):
-                known = ", ".join(f"{one} ({form})" for one, form in OPTIONS.items())
-                self.fault(line, f"{name}={value!r} is no attribute of a figure or table: {known}")
+                attributes = ", ".join(f"{option} ({form})" for option, form in OPTIONS.items())
+                self.fault(line, f"{name}={value!r} is no attribute of a figure or table: {attributes}")
         self._label(element.identifier, line)
         if source:
             words = [*_raw("#source[", r" {\normalfont\footnotesize Source: "), pf.Str(source), *_raw("];", ".}")]
@@ -227,13 +235,13 @@ def slides(tree: pf.Doc) -> None:
         elif parts:
             parts[-1].append(block)
     tree.content = []
-    for title, *rest in parts:
-        figures = [block for block in rest if isinstance(block, pf.Figure)]
+    for title, *blocks in parts:
+        figures = [block for block in blocks if isinstance(block, pf.Figure)]
         for image in (figure.content[0].content[0] for figure in figures):
             if isinstance(image, pf.Image):
                 del image.attributes["width"]  # the template fits it into its room
         begin = pf.Plain(pf.RawInline("#slide[", "typst"), *title.content, pf.RawInline("][", "typst"))
-        tree.content.extend([begin, *(block for block in rest if block not in figures)])
+        tree.content.extend([begin, *(block for block in blocks if block not in figures)])
         for figure in figures:
             tree.content.extend([pf.RawBlock("][", "typst"), figure])
         tree.content.append(pf.RawBlock("]", "typst"))

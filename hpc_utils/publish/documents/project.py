@@ -50,10 +50,12 @@ class Project(Strict):
     @model_validator(mode="after")
     def _known_sets(self) -> Project:
         for name, document in self.document.items():
-            for key, known in (("sets", self.sets), ("planned", self.aliases(name))):
+            for key, aliases in (("sets", self.sets), ("planned", self.aliases(name))):
                 for alias in getattr(document, key):
-                    if alias not in known:
-                        raise ValueError(f"document.{name}.{key}: no set {alias!r}: {toml_config.hint(alias, known)}")
+                    if alias not in aliases:
+                        raise ValueError(
+                            f"document.{name}.{key}: no set {alias!r}: {toml_config.hint(alias, aliases)}"
+                        )
         if sum(bool(document.tex) for document in self.document.values()) > 1:
             raise ValueError("document: only one can be exported as TeX")
         return self
@@ -68,7 +70,7 @@ class Project(Strict):
         return {alias for document in self.document.values() for alias in document.planned}
 
 
-def read(path: Path) -> Project:
+def read_project(path: Path) -> Project:
     """The file at `path`.
 
     Raises:

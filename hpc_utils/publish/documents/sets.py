@@ -28,17 +28,17 @@ class Stale(UnknownName):
 
 
 @dataclass(frozen=True)
-class Found:
-    """An exported thing and its set. `what`: a `Value` or an `exports.Item`; `page`: the chapter's list of exports."""
+class SetItem:
+    """An exported thing and its set. `content`: a `Value` or an `exports.Item`; `page`: the exports of its chapter."""
 
     alias: str
-    what: Any
+    content: Any
     page: dict[str, Any]
 
     @property
     def full(self) -> str:
         """`rehearsal:scaling-efficiency[kind=strong, ...]`: its name in every document."""
-        return f"{self.alias}:{self.what.name}"
+        return f"{self.alias}:{self.content.name}"
 
     @property
     def chapter(self) -> str:
@@ -50,21 +50,21 @@ class Found:
         return source_line([self])
 
 
-def source_line(found: list[Found]) -> str:
+def source_line(values: list[SetItem]) -> str:
     """The sources of several values: `chapters 03_scaling, 05_optimization, 117 runs, commits 34526e8, 45ae163`."""
-    chapters = sorted({one.chapter for one in found})
-    runs = {(one.alias, run): one.page["runs"][run] for one in found for run in one.what.runs}
+    chapters = sorted({value.chapter for value in values})
+    runs = {(value.alias, run): value.page["runs"][run] for value in values for run in value.content.runs}
     parts = [_many("chapter", chapters)] if chapters else []
     parts += [counted(len(runs), "run")] if runs else []
     if commits := sorted({run["commit"][:SHORT] for run in runs.values() if run.get("commit")}):
-        more = [f"and {len(commits) - 3} more"] * (len(commits) > 3)
-        parts.append(" ".join([_many("commit", commits[:3]), *more]))
+        remainder = [f"and {len(commits) - 3} more"] * (len(commits) > 3)
+        parts.append(" ".join([_many("commit", commits[:3]), *remainder]))
     elif runs:
         parts.append(f"measuring code {min(run['digest'] for run in runs.values())[:SHORT]}")
     elif chapters:
-        files = {name.partition(":")[0] for one in found for name in one.page["files"]}
+        files = {name.partition(":")[0] for value in values for name in value.page["files"]}
         parts += [text for kind, text in EVIDENCE.items() if kind in files]
-        drawn = sorted({one.page["commit"][:SHORT] for one in found if one.page.get("commit")})
+        drawn = sorted({value.page["commit"][:SHORT] for value in values if value.page.get("commit")})
         parts.append(", ".join(["no run", *([f"drawn at {', '.join(drawn)}"] if drawn else [])]))
     return ", ".join(parts)
 
@@ -102,7 +102,7 @@ class Sets:
     """
 
     def __init__(self, sets: Iterable[ResultSet], planned: Iterable[str] = ()) -> None:
-        self.by_alias = {one.alias: one for one in sets}
+        self.by_alias = {result_set.alias: result_set for result_set in sets}
         self.planned = frozenset(planned)
         self.stale: set[tuple[str, str]] = set()
         self.lacking: dict[str, str] = {}
@@ -122,12 +122,12 @@ class Sets:
         self.lacking[written] = str(error)
         return True
 
-    def value(self, written: str) -> Found:
+    def value(self, written: str) -> SetItem:
         """The cell cited as `written`, which `cells` explains."""
         cited = cells.parse(written)
-        found = self._one("tables", f"{cited.alias}:{cited.table}".removeprefix(":"))
-        exported = self.by_alias[found.alias].exported
-        return Found(found.alias, cells.cell(exported, replace(cited, alias="")), found.page)
+        item = self._item("tables", f"{cited.alias}:{cited.table}".removeprefix(":"))
+        exported = self.by_alias[item.alias].exported
+        return SetItem(item.alias, cells.cell(exported, replace(cited, alias="")), item.page)
 
     def check_spelling(self, written: str) -> None:
         """Check the names of a cell that is not measured yet against the tables that the sets have.
@@ -136,38 +136,39 @@ class Sets:
             UnknownCell: not a citation, a table whose name differs little from an exported one, or an unknown column or key.
         """
         cited = cells.parse(written)
-        exported = [one.exported for one in self.by_alias.values()]
-        known = {name for one in exported for name in one.tables}
-        if cited.table not in known:
-            if near := toml_config.nearest(cited.table, known, cutoff=SIMILAR):
-                raise UnknownName(f"no table {cited.table}: did you mean {near}?")
+        exported = [result_set.exported for result_set in self.by_alias.values()]
+        table_names = {name for pages in exported for name in pages.tables}
+        if cited.table not in table_names:
+            if nearest_name := toml_config.nearest(cited.table, table_names, cutoff=SIMILAR):
+                raise UnknownName(f"no table {cited.table}: did you mean {nearest_name}?")
             return
-        columns = {name for one in exported if cited.table in one.tables for name in one.frame(cited.table)}
+        columns = {name for pages in exported if cited.table in pages.tables for name in pages.frame(cited.table)}
         for name in (cited.column, *(key for key, _ in cited.keys)):
             if name and name not in columns:
                 raise UnknownName(f"{cited.table} has no column {name!r}: {toml_config.hint(name, columns)}")
 
-    def figure(self, name: str) -> Found:
-        return self._one("figures", name)
+    def figure(self, name: str) -> SetItem:
+        return self._item("figures", name)
 
-    def table(self, name: str) -> Found:
-        return self._one("tables", name)
+    def table(self, name: str) -> SetItem:
+        return self._item("tables", name)
 
-    def _one(self, kind: str, name: str) -> Found:
-        alias, _, own = name.rpartition(":")
-        word, sets = kind[:-1], [one for one in self.by_alias.values() if alias in ("", one.alias)]
+    def _item(self, kind: str, name: str) -> SetItem:
+        alias, _, item_name = name.rpartition(":")
+        word = kind[:-1]
+        sets = [result_set for result_set in self.by_alias.values() if alias in ("", result_set.alias)]
         if not sets:
             raise UnknownName(f"no set {alias!r} in this document: it draws on {', '.join(self.by_alias)}")
-        having = [one for one in sets if own in getattr(one.exported, kind)]
+        having = [result_set for result_set in sets if item_name in getattr(result_set.exported, kind)]
         if len(having) > 1:
-            names = " or ".join(f"{one.alias}:{own}" for one in having)
-            raise UnknownName(f"several sets have the {word} {own}: write {names}")
+            names = " or ".join(f"{result_set.alias}:{item_name}" for result_set in having)
+            raise UnknownName(f"several sets have the {word} {item_name}: write {names}")
         if not having:
-            known = {full for one in sets for full in getattr(one.exported, kind)}
-            raise UnknownName(f"no {word} {name}: {toml_config.hint(own, known)}")
-        (one,) = having
-        what = getattr(one.exported, kind)[own]
-        if fault := one.fault(what.page):
-            self.stale.add((one.alias, fault))
+            item_names = {full for result_set in sets for full in getattr(result_set.exported, kind)}
+            raise UnknownName(f"no {word} {name}: {toml_config.hint(item_name, item_names)}")
+        (result_set,) = having
+        item = getattr(result_set.exported, kind)[item_name]
+        if fault := result_set.fault(item.page):
+            self.stale.add((result_set.alias, fault))
             raise Stale
-        return Found(one.alias, what, one.exported.pages[what.page])
+        return SetItem(result_set.alias, item, result_set.exported.pages[item.page])

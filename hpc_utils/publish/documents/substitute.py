@@ -11,7 +11,7 @@ from hpc_utils.publish.cells import UnknownCell
 
 from .claims import ClaimTexts
 from .faults import Faults
-from .sets import NOT_MEASURED, Found, Sets, UnknownName
+from .sets import NOT_MEASURED, SetItem, Sets, UnknownName
 
 _CITATION = re.compile(
     r"^(?P<fence>```+|~~~+).*?^(?P=fence)|(?<!`)(?P<ticks>`+)(?!`)(?:(?!\n\n).)*?(?<!`)(?P=ticks)(?!`)"
@@ -26,11 +26,11 @@ _UNIT = re.compile(
 
 @dataclass(frozen=True)
 class Cited:
-    """A citation as printed. `found` is None where the citation is wrong, or a planned set lacks the cell."""
+    """A citation as printed. `item` is None where the citation is wrong, or a planned set lacks the cell."""
 
     line: int
     written: str
-    found: Found | None = None
+    item: SetItem | None = None
     text: str = ""
 
 
@@ -53,17 +53,19 @@ def substitute(text: str, file: str, sets: Sets, claims: ClaimTexts, faults: Fau
                 return "\n".join(f"- {_sentence(claims, name)}" for name in claims.sentences)
             if written.startswith("claim:"):
                 return _sentence(claims, written.removeprefix("claim:"))
-            found = sets.value(written)
-            one = Cited(line, written, found, formatting.text(found.what, form or "value"))
-            own = formatting.text(found.what).partition(formatting.FIXED)[2]
-            if (unit := _UNIT.match(text, match.end())) and (form != "bare" or unit[1] != own):
-                faults.add(file, line, f"the unit {unit[1]!r} stands behind {written}, which prints {one.text!r}")
+            value = sets.value(written)
+            citation = Cited(line, written, value, formatting.text(value.content, form or "value"))
+            unit_text = formatting.text(value.content).partition(formatting.FIXED)[2]
+            if (unit := _UNIT.match(text, match.end())) and (form != "bare" or unit[1] != unit_text):
+                faults.add(
+                    file, line, f"the unit {unit[1]!r} stands behind {written}, which prints {citation.text!r}"
+                )
         except (UnknownCell, formatting.FormatError) as error:
             if not (planned := sets.is_planned(written, error)):
                 faults.add(file, line, str(error))
-            one = Cited(line, written, text=f"[{NOT_MEASURED}]" if planned else "")
+            citation = Cited(line, written, text=f"[{NOT_MEASURED}]" if planned else "")
         number = str(len(cited))
-        cited[number] = one
+        cited[number] = citation
         return f"[]{{.cell n={number}}}"
 
     return _CITATION.sub(replace, text), cited

@@ -37,7 +37,8 @@ def before_after(speeds: pd.DataFrame, gain: stats.Estimate) -> Figure:
     """Throughput of the plain loop and of the fastest configuration. `speeds`: these rows of `ablation.speeds`; `gain`: the median
     ratio of the pairs, which is not the ratio of both medians."""
     figure, (axes,) = _rows(len(speeds))
-    places, texts = np.arange(len(speeds)), speeds.throughput.map(number)
+    places = np.arange(len(speeds))
+    texts = speeds.throughput.map(number)
     axes.barh(places, speeds.throughput, 0.7, color=style.ROLES["main"])
     drawing.points(axes, places, speeds, "throughput", horizontal=True, **drawing.BARS)
     drawing.beside(axes, places, [*texts[:1], *(f"{text} (×{gain.value:.2f})" for text in texts[1:])])
@@ -62,9 +63,10 @@ def waterfall(gains: pd.DataFrame, best: ablation.Best) -> Figure:
     begin = rows.together.ffill().shift().fillna(1.0)
     begin.iloc[-1] = 1.0
     figure, (axes,) = _rows(len(rows))
-    for verdict, own in rows.dropna(subset="together").groupby("marginal_verdict", sort=False):
-        left, look = begin[own.index], style.fill(FILLS.get(verdict, FASTEST)) | {"label": verdict}
-        axes.barh(own.index, own.together - left, 0.66, left=left, **look)
+    for verdict, changes in rows.dropna(subset="together").groupby("marginal_verdict", sort=False):
+        left = begin[changes.index]
+        look = style.fill(FILLS.get(verdict, FASTEST)) | {"label": verdict}
+        axes.barh(changes.index, changes.together - left, 0.66, left=left, **look)
     drawing.points(axes, rows.index, rows, "together", horizontal=True, **drawing.BARS)
     missing = rows.why.map({"": "not measured"}).fillna("not applicable here")
     drawing.beside(axes, rows.index, rows.together.map("×{:.2f}".format).where(rows.together.notna(), missing))
@@ -77,7 +79,8 @@ def waterfall(gains: pd.DataFrame, best: ablation.Best) -> Figure:
 def alone_and_after(gains: pd.DataFrame) -> Figure:
     """What each change gives the plain loop, and the configuration before it. `gains`: `ablation.gains`."""
     figure, (axes,) = _rows(len(gains))
-    places, look = np.arange(len(gains)), {"horizontal": True, "color": style.ROLES["main"]}
+    places = np.arange(len(gains))
+    look = {"horizontal": True, "color": style.ROLES["main"]}
     drawing.points(
         axes, places - 0.14, gains, "alone", fmt="o", mfc="white", label="alone, on the plain loop", **look
     )
@@ -103,15 +106,17 @@ def profile(parts: pd.DataFrame) -> Figure:
 @charted("costs", "What each change gives in its place, and what it costs there.")
 def costs(gains: pd.DataFrame) -> Figure:
     """What each change gives the configuration before it, and its cost: memory, and time before training starts."""
-    own = gains.dropna(subset="marginal").reset_index(drop=True)
-    figure, (speed, memory, start) = _rows(max(len(own), 2), 3)
-    drawing.points(speed, own.index, own, "marginal", horizontal=True, fmt="s", color=style.ROLES["main"])
-    drawing.factor_axis(speed.xaxis, own[["marginal"]])
-    memory.barh(own.index, 100 * (own.memory - 1), 0.5, color=style.ROLES["second"])
+    measured_gains = gains.dropna(subset="marginal").reset_index(drop=True)
+    figure, (speed, memory, start) = _rows(max(len(measured_gains), 2), 3)
+    drawing.points(
+        speed, measured_gains.index, measured_gains, "marginal", horizontal=True, fmt="s", color=style.ROLES["main"]
+    )
+    drawing.factor_axis(speed.xaxis, measured_gains[["marginal"]])
+    memory.barh(measured_gains.index, 100 * (measured_gains.memory - 1), 0.5, color=style.ROLES["second"])
     memory.set_xlabel("more peak memory (%)")
-    start.barh(own.index, own.warmup, 0.5, color=style.ROLES["second"])
+    start.barh(measured_gains.index, measured_gains.warmup, 0.5, color=style.ROLES["second"])
     start.set_xlabel("more time before training (s)")
-    drawing.named_rows(speed, own.step)
+    drawing.named_rows(speed, measured_gains.step)
     return figure
 
 
@@ -119,13 +124,15 @@ def costs(gains: pd.DataFrame) -> Figure:
 def learning(curves: pd.DataFrame) -> Figure:
     """Loss and accuracy against training time; every run thin, the median marked. `curves`: `ablation.learning`."""
     tested = curves.accuracy.notna().any()
-    shown = ["loss", "accuracy"] if tested else ["training_loss"]
-    figure, (grid,) = drawing.panels(len(shown))
-    for axes, column in zip(grid, shown, strict=True):
-        for place, (label, own) in enumerate(
+    columns = ["loss", "accuracy"] if tested else ["training_loss"]
+    figure, (grid,) = drawing.panels(len(columns))
+    for axes, column in zip(grid, columns, strict=True):
+        for place, (label, curve) in enumerate(
             curves.rename(columns={} if tested else {"loss": column}).groupby("label", sort=False)
         ):
-            drawing.every_run(axes, own.dropna(subset=column), "seconds", column, label=label, **style.series(place))
+            drawing.every_run(
+                axes, curve.dropna(subset=column), "seconds", column, label=label, **style.series(place)
+            )
         axes.set(xlabel="training time (s)", ylabel=drawing.AXES[column][0])
         axes.set_xlim(left=0)
     return figure
@@ -136,9 +143,9 @@ def main_effects(table: pd.DataFrame) -> Figure:
     """Throughput at the values of each option, averaged over all others. `table`: `factorial.main_effects`."""
     factors = list(table.groupby("factor", sort=False))
     figure, (grid,) = drawing.panels(len(factors), sharey=True)
-    for axes, (factor, own) in zip(grid, factors, strict=True):
-        drawing.points(axes, range(len(own)), own, "gain", **style.series(0))
-        _levels(axes, own.level, factor)
+    for axes, (factor, effects) in zip(grid, factors, strict=True):
+        drawing.points(axes, range(len(effects)), effects, "gain", **style.series(0))
+        _levels(axes, effects.level, factor)
     drawing.factor_axis(grid[0].yaxis, table[["gain"]])
     grid[0].set_ylabel("throughput over\nthe first value's")
     return figure
@@ -149,10 +156,10 @@ def interactions(table: pd.DataFrame) -> Figure:
     """Throughput at the values of two options, a panel for each pair. `table`: `factorial.interactions`."""
     pairs = list(table.groupby(["first", "second"], sort=False))
     figure, (grid,) = drawing.panels(len(pairs), height=2.6, sharey=True)
-    for axes, ((first, second), own) in zip(grid, pairs, strict=True):
-        levels = list(dict.fromkeys(own.first_level))
-        own = own.assign(place=own.first_level.map(levels.index)).drop(columns=["low", "high"])
-        drawing.lines(axes, own, "place", "throughput", "second_level", label=_level)
+    for axes, ((first, second), cells) in zip(grid, pairs, strict=True):
+        levels = list(dict.fromkeys(cells.first_level))
+        cells = cells.assign(place=cells.first_level.map(levels.index)).drop(columns=["low", "high"])
+        drawing.lines(axes, cells, "place", "throughput", "second_level", label=_level)
         _levels(axes, levels, first)
         axes.legend(
             title=_name(second), loc="lower center", bbox_to_anchor=(0.5, 1), ncols=3, fontsize=6.5, title_fontsize=7

@@ -42,10 +42,10 @@ def charted(
 
     def decorate(draw: Callable[..., Figure]) -> Callable[..., Chart]:
         @functools.wraps(draw)
-        def drawn(data: pd.DataFrame, *others: object, **options: object) -> Chart:
+        def drawn(data: pd.DataFrame, *arguments: object, **options: object) -> Chart:
             if data.empty:
                 return Chart(None, data, name, caption)
-            figure = drawing.finished(draw(data, *others, **options), data if intervals else None)
+            figure = drawing.finished(draw(data, *arguments, **options), data if intervals else None)
             return Chart(figure, data, name, caption)
 
         return drawn

@@ -14,11 +14,11 @@ from matplotlib.figure import Figure
 from . import drawing, style
 
 
-def gradients(before: Sequence[Any], after: Sequence[Any], whole: Any) -> Figure:
-    """Every parameter's gradient on rank 0 against rank 1, before and after the all-reduce, and its distance to `whole`.
+def gradients(before: Sequence[Any], after: Sequence[Any], reference: Any) -> Figure:
+    """Every parameter's gradient on rank 0 against rank 1, before and after the all-reduce, and the distance to `reference`.
 
     Args:
-        before, after: one vector for each rank. whole: the gradient of the whole batch on one process.
+        before, after: one vector for each rank. reference: the gradient of the whole batch on one process.
 
     The axes hold all but one in a thousand of the parameters.
     """
@@ -32,11 +32,11 @@ def gradients(before: Sequence[Any], after: Sequence[Any], whole: Any) -> Figure
         )
         axes.set(xlim=(-limit, limit), ylim=(-limit, limit), title=title, xlabel="gradient on rank 0")
     left.set_ylabel("gradient on rank 1")
-    difference = np.abs(after[0].astype(float) - np.asarray(whole, dtype=float))
-    if shown := difference[difference > 0].tolist():
+    difference = np.abs(after[0].astype(float) - np.asarray(reference, dtype=float))
+    if distances := difference[difference > 0].tolist():
         import seaborn  # here: it takes a second
 
-        seaborn.histplot(shown, bins=16, log_scale=True, color=style.ROLES["main"], ax=right)
+        seaborn.histplot(distances, bins=16, log_scale=True, color=style.ROLES["main"], ax=right)
     right.set(title="distance to one process", xlabel="|averaged − whole batch|", ylabel="parameters")
     return figure
 
@@ -45,19 +45,19 @@ def backward(passes: Mapping[str, Mapping[str, Any]]) -> Figure:
     """A panel for each backward pass, as `interactive.backward.watch` returns it, with its key as title."""
     size = (style.PAGE, 0.8 + 1.1 * len(passes))
     figure, panels = plt.subplots(len(passes), 1, figsize=size, sharex=True, squeeze=False)
-    for axes, (title, one) in zip(panels.flat, passes.items(), strict=True):
-        _one_pass(axes, one)
+    for axes, (title, timings) in zip(panels.flat, passes.items(), strict=True):
+        _one_pass(axes, timings)
         axes.set_title(title, loc="left")
     panels.flat[-1].set_xlabel("time since the backward pass began (ms)")
     return drawing.finished(figure)
 
 
-def _one_pass(axes: Axes, one: Mapping[str, Any]) -> None:
+def _one_pass(axes: Axes, timings: Mapping[str, Any]) -> None:
     """Above the computation with its gradients, below the all-reduce of each bucket, in ms."""
-    ready = [1e3 * second for _, second in one["ready"]]
+    ready = [1e3 * second for _, second in timings["ready"]]
     axes.barh(0, max(ready), 0.5, color="0.85")
     axes.plot(ready, [0] * len(ready), "|", color=style.ROLES["ink"], markersize=11, label="a gradient is complete")
-    sizes, started, ended = np.array(one["buckets"]).T * [[1e-3], [1e3], [1e3]]  # kB, ms
+    sizes, started, ended = np.array(timings["buckets"]).T * [[1e-3], [1e3], [1e3]]  # kB, ms
     turn = np.clip(max(ready), started, ended)  # exposed from here on
     for name, left, right in (("hidden behind compute", started, turn), ("exposed", turn, ended)):
         axes.barh(1, right - left, 0.5, left=left, **style.fill(name))
@@ -70,11 +70,11 @@ def _one_pass(axes: Axes, one: Mapping[str, Any]) -> None:
 def backward_times(seconds: Mapping[str, Sequence[float]]) -> Figure:
     """The times of many backward passes of each kind: every pass as a mark, quartiles and median."""
     rows = pd.DataFrame(
-        [np.percentile(own, [50, 25, 75]) for own in seconds.values()], columns=["backward", "low", "high"]
+        [np.percentile(times, [50, 25, 75]) for times in seconds.values()], columns=["backward", "low", "high"]
     )
     figure, axes = plt.subplots(figsize=(style.PAGE, 0.6 + 0.5 * len(seconds)))
-    for place, own in enumerate(seconds.values()):
-        axes.plot(1e3 * np.asarray(own), [place] * len(own), "|", color="0.6")
+    for place, times in enumerate(seconds.values()):
+        axes.plot(1e3 * np.asarray(times), [place] * len(times), "|", color="0.6")
     look = {"fmt": "o", "color": style.ROLES["main"], "elinewidth": 3}
     drawing.points(axes, rows.index, rows, "backward", horizontal=True, **look)
     drawing.named_rows(axes, seconds)

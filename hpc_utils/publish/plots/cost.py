@@ -25,17 +25,17 @@ def pareto(table: pd.DataFrame, unit: str, *, cost: str = "cost", title: str = "
     """
     figure, axes = plt.subplots(figsize=(style.COLUMN, 2.9))
     middle = table.wall_seconds.median()
-    unit_of_time, scale = next(one for least, one in UNITS.items() if middle >= least)
+    unit_of_time, scale = next(unit_and_scale for least, unit_and_scale in UNITS.items() if middle >= least)
     table = table.assign(
         **{name: table[name] / scale for name in ("wall_seconds", "wall_seconds_low", "wall_seconds_high")}
     )
     frontier = table[table.pareto].sort_values("wall_seconds")
     axes.plot(frontier.wall_seconds, frontier[cost], color="0.25", linewidth=1, label="Pareto frontier")
-    for (best, precision), own in table.groupby(["pareto", "precision"]):
+    for (best, precision), rows in table.groupby(["pareto", "precision"]):
         look = style.precision(precision) | {"linestyle": "none", "elinewidth": 0.7, "capsize": 1.5}
         look |= {"label": precision} if best else {"markerfacecolor": "white", "label": f"{precision}, beaten"}
-        reach = {f"{axis}err": drawing.reach(own, column) for axis, column in (("x", "wall_seconds"), ("y", cost))}
-        axes.errorbar(own.wall_seconds, own[cost], **reach, **look)
+        reach = {f"{axis}err": drawing.reach(rows, column) for axis, column in (("x", "wall_seconds"), ("y", cost))}
+        axes.errorbar(rows.wall_seconds, rows[cost], **reach, **look)
     for row in frontier.itertuples():
         drawing.near(axes, f"{row.world_size:g}", (row.wall_seconds, getattr(row, cost)), (5, 5), fontweight="bold")
     for axis in (axes.xaxis, axes.yaxis):

@@ -21,10 +21,11 @@ def fairness(table: pd.DataFrame, curves: pd.DataFrame) -> Figure:
     table = table.assign(ms=1e3 * table.period)
     table = table.rename(columns=dict(zip(stats.columns(["sample_seconds"]), stats.columns(["sample"]), strict=True)))
     part = table[table.cores < 1]
-    batch, usual = part.groupby("batch_per_device").cores.nunique().idxmax(), table.period.mode().max()
-    alone = table[(table.parallel == "none") & table.period.fillna(usual).eq(usual)]
+    batch = part.groupby("batch_per_device").cores.nunique().idxmax()
+    usual_period = table.period.mode().max()
+    single_ranks = table[(table.parallel == "none") & table.period.fillna(usual_period).eq(usual_period)]
 
-    rows = alone[(alone.batch_per_device == batch) & (alone.cores < 1)].sort_values("cores")
+    rows = single_ranks[(single_ranks.batch_per_device == batch) & (single_ranks.cores < 1)].sort_values("cores")
     drawing.points(shares, rows.cores, rows, "deviation", **style.series(0))
     shares.axhline(0, **style.IDEAL)
     drawing.log_axis(shares.xaxis, rows.cores)
@@ -35,7 +36,7 @@ def fairness(table: pd.DataFrame, curves: pd.DataFrame) -> Figure:
         (curves.kind == "weak") & (curves.batch == batch) & (curves.world_size == 2) & (curves.baseline != "none")
     ]
     rows = (
-        rows[rows.share_period.fillna(usual) == usual]
+        rows[rows.share_period.fillna(usual_period) == usual_period]
         .sort_values("threads_per_rank")
         .drop_duplicates("threads_per_rank")
     )
@@ -54,8 +55,8 @@ def fairness(table: pd.DataFrame, curves: pd.DataFrame) -> Figure:
     drawing.log_axis(periods.xaxis, rows.ms)
     periods.set(xlabel="period of the share (ms)", title="Spread of steps")
 
-    several = alone.groupby("cores").batch_per_device.transform("nunique")
-    rows = alone[several == several.max()].sort_values(["cores", "batch_per_device"])
+    several = single_ranks.groupby("cores").batch_per_device.transform("nunique")
+    rows = single_ranks[several == several.max()].sort_values(["cores", "batch_per_device"])
     drawing.lines(batches, rows, "batch_per_device", "sample", "cores", label="cores: {:g}".format)
     drawing.log_axis(batches.xaxis, rows.batch_per_device)
     batches.set(xlabel="samples a step", ylabel=drawing.AXES["sample"][0], title="Cost of a sample")

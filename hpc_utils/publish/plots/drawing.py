@@ -85,7 +85,7 @@ def points(
     or `low` and `high`; as bars, or as a band."""
     label, scale = AXES.get(column, (column.replace("_", " "), 1))
     values = scale * rows[column]
-    below, above = (scale * one for one in reach(rows, column))
+    below, above = (scale * length for length in reach(rows, column))
     if horizontal:
         axes.errorbar(values, places, xerr=[below, above], **look)
         axes.set_xlabel(label)
@@ -113,16 +113,16 @@ def lines(
 ) -> None:  # fmt: skip
     """`column` against `x`, a line for each value of the column `by`. `keys`: all of them, if other panels have more."""
     keys = list(dict.fromkeys(rows[by])) if keys is None else list(keys)
-    for key, own in rows.groupby(by, sort=False):
+    for key, group in rows.groupby(by, sort=False):
         mine = style.series(keys.index(key)) | {"label": label(key)} | look
-        points(axes, own[x], own, column, **mine)
+        points(axes, group[x], group, column, **mine)
 
 
 def every_run(axes: Axes, rows: pd.DataFrame, x: str, column: str, **look: Any) -> None:
     """`column` of every run, thin, and the median of each epoch."""
     thin = {"marker": None, "linewidth": 0.5, "alpha": 0.5, "label": None}
-    for _, own in rows.groupby("run_id"):
-        points(axes, own[x], own, column, **look | thin)
+    for _, run in rows.groupby("run_id"):
+        points(axes, run[x], run, column, **look | thin)
     middle = rows.groupby("epoch")[list({x, column} - {"epoch"})].median().reset_index()
     points(axes, middle[x], middle, column, markersize=3, **look)
 
@@ -148,9 +148,9 @@ def stacked(
     return ends
 
 
-def near(axes: Axes, text: str, at: tuple[float, float], shift: tuple[float, float] = (4, 0), **look: Any) -> None:
-    """`text` next to the point `at`, shifted by `shift` points."""
-    axes.annotate(text, at, shift, textcoords="offset points", **{"va": "center", "fontsize": 7} | look)
+def near(axes: Axes, text: str, point: tuple[float, float], shift: tuple[float, float] = (4, 0), **look: Any) -> None:
+    """`text` next to `point`, shifted by `shift` points."""
+    axes.annotate(text, point, shift, textcoords="offset points", **{"va": "center", "fontsize": 7} | look)
 
 
 def beside(axes: Axes, places: Iterable[float], texts: Iterable[str]) -> None:
@@ -167,24 +167,25 @@ def log_axis(axis: Axis, ticks: Iterable[float] | None = None) -> None:
     one."""
     getattr(axis.axes, f"set_{axis.axis_name}scale")("log")
     low, high = axis.get_view_interval()
-    usual = (
+    locator = (
         LogLocator(subs=(1,) if high > 1000 * low else (1, 2, 5))
         if high > 10 * low
         else MaxNLocator(5, steps=[1, 2, 5, 10])
     )
-    axis.set_major_locator(usual if ticks is None else FixedLocator(sorted(set(ticks))))
+    axis.set_major_locator(locator if ticks is None else FixedLocator(sorted(set(ticks))))
     axis.set_major_formatter(lambda value, _: number(value))
     axis.set_minor_locator(NullLocator())
 
 
 def factor_axis(axis: Axis, values: pd.DataFrame) -> None:
     """Logarithmic, with a line at 1; an interval that is much wider than all `values` (two repeats can give one) leaves the panel."""
-    axes, which = axis.axes, axis.axis_name
-    (axes.axvline if which == "x" else axes.axhline)(1, **style.IDEAL)
-    getattr(axes, f"set_{which}scale")("log")
+    axes = axis.axes
+    direction = axis.axis_name
+    (axes.axvline if direction == "x" else axes.axhline)(1, **style.IDEAL)
+    getattr(axes, f"set_{direction}scale")("log")
     low, high = axis.get_view_interval()
     bounds = max(low, min(1, values.min(axis=None)) / WIDEST), min(high, max(1, values.max(axis=None)) * WIDEST)
-    getattr(axes, f"set_{which}lim")(bounds)
+    getattr(axes, f"set_{direction}lim")(bounds)
     log_axis(axis)
 
 
@@ -196,11 +197,11 @@ def ranks_axis(axes: Axes, worlds: Iterable[int]) -> None:
     axes.set_xlabel("ranks")
 
 
-def scaling_axes(speed: Axes, efficiency: Axes, counts: Iterable[int], of: str, samples: str) -> None:
+def scaling_axes(speed: Axes, efficiency: Axes, counts: Iterable[int], xlabel: str, samples: str) -> None:
     """The axes of throughput and efficiency over `counts` of devices or threads; called after drawing."""
     for axes in (speed, efficiency):
         ranks_axis(axes, counts)
-        axes.set_xlabel(of)
+        axes.set_xlabel(xlabel)
     log_axis(speed.yaxis)
     speed.set_ylabel(f"throughput ({samples}/s)")
     efficiency.set_ylim(0, 1.1 * efficiency.get_ylim()[1])
@@ -220,19 +221,20 @@ def named_rows(axes: Axes, names: Iterable[str], **look: Any) -> None:
 
 def finished(figure: Figure, data: pd.DataFrame | None = None) -> Figure:
     """`figure` with one legend above all panels, and a note on the intervals of `data`, if it has the column `repeats`."""
-    known: dict[str, Any] = {}
+    handles: dict[str, Any] = {}
     for axes in figure.axes:
         if axes.get_legend() is None:
             for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-                known.setdefault(label, handle)
-    if known:
-        names, width = sorted(known, key="ideal".__eq__), figure.get_figwidth()
-        each = [0.45 + 0.055 * len(name) for name in names]  # inches
-        columns = len(names) if sum(each) < width else max(1, int(width / max(each)))
-        further = max(0, ceil(len(known) / columns) - 2)
+                handles.setdefault(label, handle)
+    if handles:
+        names = sorted(handles, key="ideal".__eq__)
+        width = figure.get_figwidth()
+        widths = [0.45 + 0.055 * len(name) for name in names]  # inches
+        columns = len(names) if sum(widths) < width else max(1, int(width / max(widths)))
+        further = max(0, ceil(len(handles) / columns) - 2)
         figure.set_figheight(figure.get_figheight() + 0.16 * further)
         look = {"handlelength": 1.8, "columnspacing": 1.2}
-        figure.legend([known[name] for name in names], names, loc="outside upper center", ncols=columns, **look)
+        figure.legend([handles[name] for name in names], names, loc="outside upper center", ncols=columns, **look)
     if data is not None and "repeats" in data:
         figure.supxlabel(interval(data), fontsize=7, color=style.ROLES["quiet"])
     return figure
@@ -240,7 +242,7 @@ def finished(figure: Figure, data: pd.DataFrame | None = None) -> Figure:
 
 def interval(table: pd.DataFrame) -> str:
     """What the bars of the table's rows mean, by its column `repeats`."""
-    repeats = sorted({int(one) for one in table.repeats.dropna() if one}) or [1]
+    repeats = sorted({int(count) for count in table.repeats.dropna() if count}) or [1]
     if repeats == [1]:
         return "single runs"
     return f"median and 95 % interval of {'-'.join(map(str, dict.fromkeys((repeats[0], repeats[-1]))))} repeats"
@@ -259,15 +261,22 @@ def apart(table: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
 
     Points of such configurations form no common curve. A column that follows from those before it is left out."""
     if "settings" in table:
-        each = table.settings.fillna("").map(_NEXT_SETTING.split)
-        shared = set(each.iloc[0]).intersection(*each)
-        table = table.assign(settings=[", ".join(one for one in own if one not in shared) for own in each])
-    names, configurations = [], 1
+        setting_lists = table.settings.fillna("").map(_NEXT_SETTING.split)
+        shared = set(setting_lists.iloc[0]).intersection(*setting_lists)
+        table = table.assign(
+            settings=[
+                ", ".join(setting for setting in row_settings if setting not in shared)
+                for row_settings in setting_lists
+            ]
+        )
+    names = []
+    configurations = 1
     for name in ("scheme", *SAME):
         if name in table and name != "precision":
-            found = len(table[[*names, name]].drop_duplicates())
-            if found > configurations:
-                names, configurations = [*names, name], found
+            count = len(table[[*names, name]].drop_duplicates())
+            if count > configurations:
+                names = [*names, name]
+                configurations = count
     return table, names
 
 

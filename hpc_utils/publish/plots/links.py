@@ -33,8 +33,10 @@ def allreduce(table: pd.DataFrame, fits: Sequence[LinkFit]) -> Figure:
     fitted = {fit.group: fit for fit in fits}
     table = table.rename(columns={"seconds": "allreduce_seconds"})
     for place, (name, rows) in enumerate(table.groupby("group", sort=False)):
-        ranks, look = int(rows.ranks.iloc[0]), style.series(place)
-        label, line = f"{LABELS.get(name, name)} ({ranks})", look | {"marker": None, "linewidth": 1}
+        ranks = int(rows.ranks.iloc[0])
+        look = style.series(place)
+        label = f"{LABELS.get(name, name)} ({ranks})"
+        line = look | {"marker": None, "linewidth": 1}
         marks = look | {"markerfacecolor": "white", "linestyle": "none"}
         if fit := fitted.get(name):
             sizes = np.geomspace(fit.sizes[0], fit.sizes[-1], 100)

@@ -34,7 +34,8 @@ def parts(groups: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     frames = []
     for name, frame in groups.items():
         rows = frame.drop(columns=["rank", "device", "remarks"], errors="ignore").astype("Float64").astype(float)
-        exposed, waiting = rows.exposed_communication_ns.fillna(0), rows.loader_wait_ns.fillna(0)
+        exposed = rows.exposed_communication_ns.fillna(0)
+        waiting = rows.loader_wait_ns.fillna(0)
         ns = {
             "compute": rows.compute_ns,
             "communication, exposed": rows.exposed_communication_ns,
@@ -58,8 +59,8 @@ def breakdown(shares: pd.DataFrame) -> Figure:
     unknown = shares["communication, exposed"].isna()
     drawing.beside(axes, places[unknown], ["communication not known"] * unknown.sum())
     several = shares.group.nunique() > 1
-    who = [f"rank {row.rank}" if pd.notna(row.rank) else f"GPU {row.device}" for row in shares.itertuples()]
-    drawing.named_rows(axes, shares.group + ", " + who if several else who)
+    labels = [f"rank {row.rank}" if pd.notna(row.rank) else f"GPU {row.device}" for row in shares.itertuples()]
+    drawing.named_rows(axes, shares.group + ", " + labels if several else labels)
     axes.set(xlim=(0, 100), xlabel="share of the span (%)")
     return figure
 
@@ -70,14 +71,14 @@ def breakdown(shares: pd.DataFrame) -> Figure:
 def overlap(frame: pd.DataFrame) -> Figure:
     """Each rank's hidden and exposed communication in ms, and the time that moved bytes and the wait for the slowest rank.
     `frame`: `analyze.profiles.breakdown.table` with `collectives.table`."""
-    known = frame[frame.communication_ns.notna()]
-    figure, (panels,) = drawing.panels(2, height=0.5 + 0.25 * len(known), sharex=True, sharey=True)
+    rows = frame[frame.communication_ns.notna()]
+    figure, (panels,) = drawing.panels(2, height=0.5 + 0.25 * len(rows), sharex=True, sharey=True)
     for axes, names in zip(panels, OVERLAP, strict=True):
-        times = known[list(names)].rename(columns=names).astype(float) * MS
-        drawing.stacked(axes, np.arange(len(known)), times, names.values())
+        times = rows[list(names)].rename(columns=names).astype(float) * MS
+        drawing.stacked(axes, np.arange(len(rows)), times, names.values())
         axes.set_xlabel("communication kernels (ms)")
         axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
-    drawing.named_rows(panels[0], known["rank"].map("rank {}".format))
+    drawing.named_rows(panels[0], rows["rank"].map("rank {}".format))
     return figure
 
 
@@ -114,7 +115,8 @@ def steps(frame: pd.DataFrame) -> Figure:
     `frame`: columns configuration, verdict, and the share of the step (0 to 1, or NaN) of each of `STEP`.
     """
     figure, axes = _rows(len(frame))
-    shares, places = 100 * frame[STEP].astype(float), np.arange(len(frame))
+    shares = 100 * frame[STEP].astype(float)
+    places = np.arange(len(frame))
     drawing.stacked(axes, places, 100 * shares.div(shares.sum(axis=1), axis=0), STEP, numbers=shares)
     drawing.beside(axes, places, frame.verdict)
     drawing.named_rows(axes, frame.configuration)
@@ -148,12 +150,12 @@ def roofline(points: pd.DataFrame, bandwidths: Mapping[str, float], peaks: Mappi
     """
     figure, axes = plt.subplots(figsize=(style.COLUMN, 2.7))
     dense = np.geomspace(points.intensity.min() / 4, points.intensity.max() * 8, 100)
-    for number, (device, own) in enumerate(points.groupby("device")):
+    for number, (device, device_kernels) in enumerate(points.groupby("device")):
         look = style.series(number)
         if device in bandwidths:
             roof = np.minimum(dense * bandwidths[device], peaks.get(device, np.inf))
             axes.plot(dense, roof, **look | {"marker": None, "linewidth": 1})
-        axes.plot(own.intensity, own.achieved, label=device, **look | {"linestyle": "none"})
+        axes.plot(device_kernels.intensity, device_kernels.achieved, label=device, **look | {"linestyle": "none"})
     for row in points.itertuples():
         drawing.near(axes, f"{row.name}, {row.precision}", (row.intensity, row.achieved), (5, -3), va="top")
     axes.set(xscale="log", yscale="log", xlabel="operations a byte of DRAM", ylabel="operations/s")
@@ -166,11 +168,11 @@ def utilisation(samples: pd.DataFrame) -> Figure:
 
     `samples`: frames of `analyze.profiles.profiled_runs.monitors`, with the column device.
     """
-    shown = [column for column in MONITORED if samples[column].notna().any()]
+    columns = [column for column in MONITORED if samples[column].notna().any()]
     figure, panels = plt.subplots(
-        len(shown), 1, figsize=(style.PAGE, 1.1 + 0.95 * len(shown)), sharex=True, squeeze=False
+        len(columns), 1, figsize=(style.PAGE, 1.1 + 0.95 * len(columns)), sharex=True, squeeze=False
     )
-    for panel, column in zip(panels.flat, shown, strict=True):
+    for panel, column in zip(panels.flat, columns, strict=True):
         drawing.lines(panel, samples, "seconds", column, "device", marker=None)
         panel.set_ylim(0, max(1.1 * panel.dataLim.ymax, 1))  # a constant is not on the edge
     panels.flat[-1].set_xlabel("s since the first sample")

@@ -25,9 +25,11 @@ LOSSES = {"train_loss": "training loss", "test_loss": "test loss"}
 def throughput(table: pd.DataFrame) -> Figure:
     """Throughput of every configuration with its 95 % interval. `table`: `scaling.throughput`."""
     table = table.sort_values([*LAYOUT, "throughput"], ascending=[True, False, True, True], ignore_index=True)
-    (table, more), precisions = drawing.apart(table), drawing.precisions(table)
-    labels, title = _labels(table, more)
-    names, order = list(dict.fromkeys(labels)), table.precision.map(precisions.index)
+    (table, columns) = drawing.apart(table)
+    precisions = drawing.precisions(table)
+    labels, title = _labels(table, columns)
+    names = list(dict.fromkeys(labels))
+    order = table.precision.map(precisions.index)
     # The place of a bar in its row; 0: the middle.
     turns = order.groupby(labels).rank() - (order.groupby(labels).transform("size") + 1) / 2
     height = 0.8 / labels.value_counts().max()
@@ -46,16 +48,17 @@ def throughput(table: pd.DataFrame) -> Figure:
     return figure
 
 
-def _labels(table: pd.DataFrame, more: list[str]) -> tuple[pd.Series, str]:
-    """A label of short lines for each row, and the title: the layout, if it is the same and the columns `more` distinguish the rows."""
+def _labels(table: pd.DataFrame, columns: list[str]) -> tuple[pd.Series, str]:
+    """A label of short lines for each row, and the title: the layout, if all rows share it and differ in `columns`."""
     layouts = [_layout(row) for row in table.itertuples()]
-    others = [drawing.more(row, more).removeprefix(", ") for row in table.itertuples()]
-    if title := layouts[0] if len(set(layouts)) == 1 and all(others) else "":
+    descriptions = [drawing.more(row, columns).removeprefix(", ") for row in table.itertuples()]
+    if title := layouts[0] if len(set(layouts)) == 1 and all(descriptions) else "":
         layouts = [""] * len(table)
     lines = [
-        [layout, *wrap(other, 44, break_on_hyphens=False)] for layout, other in zip(layouts, others, strict=True)
+        [layout, *wrap(description, 44, break_on_hyphens=False)]
+        for layout, description in zip(layouts, descriptions, strict=True)
     ]
-    return pd.Series(["\n".join(filter(None, own)) for own in lines]), title
+    return pd.Series(["\n".join(filter(None, label_lines)) for label_lines in lines]), title
 
 
 @charted("learned", "A metric over the epochs: every run by itself, and the median.")
@@ -79,8 +82,8 @@ def learned(epochs: pd.DataFrame, runs: pd.DataFrame, metric: str) -> Figure:
 def _layout(row: Any) -> str:
     """`1 rank no group, batch 512`."""
     group = "no group" if row.parallel == "none" else row.parallel.upper()
-    over = f" ({row.layout})" if getattr(row, "nodes", 1) > 1 else ""
-    return f"{counted(row.world_size, 'rank')}{over} {group}, batch {row.global_batch:g}"
+    layout = f" ({row.layout})" if getattr(row, "nodes", 1) > 1 else ""
+    return f"{counted(row.world_size, 'rank')}{layout} {group}, batch {row.global_batch:g}"
 
 
 def training(epochs: pd.DataFrame) -> Figure:
@@ -104,12 +107,13 @@ def training(epochs: pd.DataFrame) -> Figure:
 def step_times(steps: pd.DataFrame) -> Figure:
     """One run: the cumulative distribution of step times, a curve for each rank. `steps`: a run's `steps.csv.gz`."""
     figure, axes = plt.subplots(figsize=(style.PAGE, 2.1))
-    times, ranks = 1e3 * steps.seconds, sorted(steps["rank"].unique())
+    times = 1e3 * steps.seconds
+    ranks = sorted(steps["rank"].unique())
     for rank, colour in zip(ranks, colormaps["cividis"](np.linspace(0, 0.9, len(ranks))), strict=True):
         axes.ecdf(times[steps["rank"] == rank], color=colour, label=f"rank {rank}" if len(ranks) <= 8 else None)
     for place, percent in enumerate((50, 95, 99)):  # each label a line higher: they may be near
-        at = np.percentile(times, percent)
-        axes.axvline(at, **style.IDEAL)
-        drawing.near(axes, f"p{percent}", (at, 0.02 + 0.1 * place), (2, 0), va="bottom")
+        percentile = np.percentile(times, percent)
+        axes.axvline(percentile, **style.IDEAL)
+        drawing.near(axes, f"p{percent}", (percentile, 0.02 + 0.1 * place), (2, 0), va="bottom")
     axes.set(xlabel="step time (ms)", ylabel="share of steps")
     return drawing.finished(figure)

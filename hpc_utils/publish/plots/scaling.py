@@ -72,8 +72,10 @@ def ceiling(table: pd.DataFrame, targets: Targets | None = None) -> Figure:
     for axes, ((batch, precision, *_), points) in zip(grid, panels, strict=True):
         points = points.sort_values(["world_size", "nodes"]).drop_duplicates("world_size")
         further = drawing.more(points.iloc[0], names)
-        one = {"world_size": 1, "efficiency": 1.0, "ceiling": 1.0}
-        points = pd.concat([pd.DataFrame([one]), points])[[*one, "low", "high", "ceiling_low", "ceiling_high"]]
+        single_rank = {"world_size": 1, "efficiency": 1.0, "ceiling": 1.0}
+        points = pd.concat([pd.DataFrame([single_rank]), points])[
+            [*single_rank, "low", "high", "ceiling_low", "ceiling_high"]
+        ]
         worlds, measured, most = (points[name].to_numpy(float) for name in ("world_size", "efficiency", "ceiling"))
         for name, below, above in (("small batches", most, 1.0), ("communication and waiting", measured, most)):
             axes.fill_between(worlds, 100 * below, 100 * above, below < above, interpolate=True, **style.fill(name))
@@ -113,9 +115,9 @@ def _curves(table: pd.DataFrame, *columns: str, targets: Targets | None = None) 
             title = drawing.fixed_batch(kind, batch)
             if kind == "weak" and rows.steps_per_epoch.isna().all():
                 title += ", whole epochs"
-            own = rows[["workload", "dataset"]].drop_duplicates()
-            if works > 1 and len(own) == 1:  # the legend distinguishes several in one panel
-                title += "\n" + task(own.iloc[0])
+            tasks = rows[["workload", "dataset"]].drop_duplicates()
+            if works > 1 and len(tasks) == 1:  # the legend distinguishes several in one panel
+                title += "\n" + task(tasks.iloc[0])
             axes.set_title(title)
     return figure
 
@@ -125,7 +127,8 @@ def _ranks(axes: Axes, rows: pd.DataFrame) -> None:
     drawing.ranks_axis(axes, rows.world_size)
     places = rows[rows.nodes > 1].sort_values("nodes")
     layouts = {
-        world: "".join(f"\n{one}" for one in own.layout.unique()) for world, own in places.groupby("world_size")
+        world: "".join(f"\n{layout}" for layout in group.layout.unique())
+        for world, group in places.groupby("world_size")
     }
     ticks = axes.get_xticks()
     axes.set_xticks(ticks, [f"{world:g}{layouts.get(world, '')}" for world in ticks])
@@ -134,18 +137,18 @@ def _ranks(axes: Axes, rows: pd.DataFrame) -> None:
 
 def _target(axes: Axes, kind: str, targets: Targets) -> None:
     look = {"color": style.ROLES["quiet"], "alpha": 0.15, "linewidth": 0}
-    at = targets.strong_ranks if kind == "strong" else targets.weak_ranks
-    if at is None:
+    ranks = targets.strong_ranks if kind == "strong" else targets.weak_ranks
+    if ranks is None:
         return
     if kind == "strong":
         least = 100 * targets.strong_efficiency
         axes.plot(
-            [1, at],
+            [1, ranks],
             [least, least],
             ":|",
             color=look["color"],
             markevery=[1],
-            label=f"target: {least:g} % on {at} ranks",
+            label=f"target: {least:g} % on {ranks} ranks",
         )
     else:
         most = targets.weak_variation
@@ -155,17 +158,17 @@ def _target(axes: Axes, kind: str, targets: Targets) -> None:
 def _lines(axes: Axes, rows: pd.DataFrame, column: str, power: float | None) -> None:
     """Every configuration's `column` with its interval, side by side, and the ideal."""
     configurations = list(_configurations(rows))
-    both = (rows.baseline != "none").any() or column == "efficiency"
+    names_baseline = (rows.baseline != "none").any() or column == "efficiency"
     for number, (label, look, points) in enumerate(configurations):
         first = points.iloc[0]
         look |= {"linewidth": 1.4} if first.baseline == "none" else {"linewidth": 0.8, "fillstyle": "bottom"}
-        if both:
+        if names_baseline:
             label += f", against {baseline_text(first.baseline)}"
         aside = 1 + 0.025 * (number - (len(configurations) - 1) / 2)
         turns = points.groupby("world_size").cumcount()  # a rank count's other layouts are not on the line
         places = points.world_size * (aside + BESIDE * turns)
-        for on_line, more in ((turns == 0, {"label": label}), (turns > 0, {"linestyle": "none"})):
-            drawing.points(axes, places[on_line], points[on_line], column, **look | more)
+        for on_line, options in ((turns == 0, {"label": label}), (turns > 0, {"linestyle": "none"})):
+            drawing.points(axes, places[on_line], points[on_line], column, **look | options)
         if power is not None and first.world_size == 1:
             scale = drawing.AXES[column][1]
             axes.plot(

@@ -23,20 +23,25 @@ LANES = {"compute": COMPUTE, "communication": COMMUNICATION, "memory": MEMORY, "
 
 
 def chart(
-    shown: Sequence[Timeline], name: str, what: str, *, begin: float = 0.0, milliseconds: float | None = None,
-    runs: Sequence[str] = (),
+    rank_timelines: Sequence[Timeline], name: str, description: str, *, begin: float = 0.0,
+    milliseconds: float | None = None, runs: Sequence[str] = (),
 ) -> Chart:  # fmt: skip
     """What each rank's host and device did, a panel for each of the first eight; the height is the share of each moment.
 
-    what: in words. begin, milliseconds: the part that is shown, from the first event on; by default all. Ranks whose clocks are
-    not aligned begin with their own first event. runs: ids of the profiled runs.
+    description: of the work, in words. begin, milliseconds: the part that is shown, from the first event on; by
+    default all. Ranks whose clocks are not aligned begin with their own first event. runs: ids of the profiled runs.
     """
-    caption = f"What each rank's host and device did{', a part of the profile' if milliseconds else ''}: {what}."
-    if not shown:
+    caption = (
+        f"What each rank's host and device did{', a part of the profile' if milliseconds else ''}: {description}."
+    )
+    if not rank_timelines:
         return Chart(None, pd.DataFrame(), name, caption, ())
-    zeros = _zeros(shown[:MOST])
-    frame = shares(shown[:MOST], begin, milliseconds)
-    steps = {one.label: (phases.steps(one.ranges)[0] - zero) * MS for one, zero in zip(shown, zeros, strict=False)}
+    zeros = _zeros(rank_timelines[:MOST])
+    frame = shares(rank_timelines[:MOST], begin, milliseconds)
+    steps = {
+        timeline.label: (phases.steps(timeline.ranges)[0] - zero) * MS
+        for timeline, zero in zip(rank_timelines, zeros, strict=False)
+    }
     return Chart(timelines(frame, steps), frame, name, caption, tuple(runs))
 
 
@@ -47,9 +52,9 @@ def timelines(frame: pd.DataFrame, steps: Mapping[str, Sequence[float]]) -> Figu
         len(steps), 1, figsize=(style.PAGE, 0.75 + 0.8 * len(steps)), sharex=True, squeeze=False
     )
     for axes, (label, starts) in zip(panels.flat, steps.items(), strict=True):
-        own = [lane for rank, lane in lanes if rank == label]
-        rows = list(dict.fromkeys("host" if lane in phases.PARTS else lane for lane in own))
-        for lane in own:
+        rank_lanes = [lane for rank, lane in lanes if rank == label]
+        rows = list(dict.fromkeys("host" if lane in phases.PARTS else lane for lane in rank_lanes))
+        for lane in rank_lanes:
             _lane(axes, rows, lane, frame.ms, frame[f"{label}: {lane}"])
         for start in starts:
             axes.axvline(start, color="0.2", linewidth=0.5, linestyle=(0, (2, 2)), zorder=0, label="a step begins")
@@ -70,41 +75,44 @@ def _lane(axes: Axes, rows: list[str], lane: str, ms: pd.Series, share: pd.Serie
     axes.fill_between(ms[turns], row, row + 0.8 * share[turns], step="post", **look)
 
 
-def shares(shown: Sequence[Timeline], begin: float = 0.0, milliseconds: float | None = None) -> pd.DataFrame:
+def shares(rank_timelines: Sequence[Timeline], begin: float = 0.0, milliseconds: float | None = None) -> pd.DataFrame:
     """The share of each rank's phases and kinds of work (`<rank>: <lane>`) from `ms` on, until the next row."""
-    zeros = _zeros(shown)
-    last = max(_bounds(one)[1] - zero for one, zero in zip(shown, zeros, strict=True)) * MS
+    zeros = _zeros(rank_timelines)
+    last = max(_bounds(timeline)[1] - zero for timeline, zero in zip(rank_timelines, zeros, strict=True)) * MS
     end = max(last if milliseconds is None else min(begin + milliseconds, last), begin + MS)  # also of an empty one
     edges = np.unique(np.linspace(begin / MS, end / MS, BINS + 1).astype(np.int64))
     columns = {"ms": (edges * MS).round(4)}
-    for one, zero in zip(shown, zeros, strict=True):
+    for timeline, zero in zip(rank_timelines, zeros, strict=True):
         moments = edges + zero
-        for lane, busy in _lanes(one):
+        for lane, busy in _lanes(timeline):
             share = (intervals.overlap(moments[:-1], moments[1:], busy) / np.diff(moments)).round(3)
             if share.any() or lane in LANES:
-                columns[f"{one.label}: {lane}"] = np.append(share, share[-1])
+                columns[f"{timeline.label}: {lane}"] = np.append(share, share[-1])
     frame = pd.DataFrame(columns)
     changes = frame.drop(columns="ms").diff().ne(0).any(axis=1)
     return frame[changes | (frame.index == frame.index[-1])]
 
 
-def _lanes(one: Timeline) -> Iterator[tuple[str, intervals.Set]]:
+def _lanes(timeline: Timeline) -> Iterator[tuple[str, intervals.Set]]:
     """The lanes of a host and of its device, with the time that they are busy."""
     for phase in phases.PARTS:
-        yield str(phase), phases.windows(one.ranges, phase)
+        yield str(phase), phases.windows(timeline.ranges, phase)
     for lane, kind in LANES.items():
-        if one.ops is not None and (one.ops.kind == kind).any():
-            yield lane, one.ops.union(kind)
+        if timeline.ops is not None and (timeline.ops.kind == kind).any():
+            yield lane, timeline.ops.union(kind)
 
 
-def _zeros(shown: Sequence[Timeline]) -> list[int]:
+def _zeros(rank_timelines: Sequence[Timeline]) -> list[int]:
     """Each timeline's time 0, ns: its first event, or that of all if their clocks are aligned."""
-    zeros = [_bounds(one)[0] for one in shown]
-    return [min(zeros)] * len(zeros) if all(one.aligned for one in shown) else zeros
+    zeros = [_bounds(timeline)[0] for timeline in rank_timelines]
+    return [min(zeros)] * len(zeros) if all(timeline.aligned for timeline in rank_timelines) else zeros
 
 
-def _bounds(one: Timeline) -> tuple[int, int]:
+def _bounds(timeline: Timeline) -> tuple[int, int]:
     """The first and last moment of the timeline."""
-    shown = [events for events in (one.ops, one.ranges) if events is not None and len(events)]
-    starts, ends = [int(events.start.min()) for events in shown], [int(events.end.max()) for events in shown]
+    event_tables = [events for events in (timeline.ops, timeline.ranges) if events is not None and len(events)]
+    starts, ends = (
+        [int(events.start.min()) for events in event_tables],
+        [int(events.end.max()) for events in event_tables],
+    )
     return min(starts, default=0), max(ends, default=0)

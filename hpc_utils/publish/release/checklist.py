@@ -43,17 +43,17 @@ def items(root: Path) -> list[Item]:
         ReleaseRefused: it is not a git clone with a commit.
     """
     git(root, "rev-parse", "HEAD")
-    found = []
+    lines = []
     for name, (check, always) in CHECKS.items():
         try:
             faults = list(check(root))
         except (OSError, ValueError) as error:
             faults = [str(error)]
-        found.append(Item(name, faults, always))
-    return found
+        lines.append(Item(name, faults, always))
+    return lines
 
 
-def refused(found: Iterable[Item], version: str) -> list[str]:
+def refused(lines: Iterable[Item], version: str) -> list[str]:
     """The reasons why `version` cannot be released.
 
     Raises:
@@ -63,7 +63,7 @@ def refused(found: Iterable[Item], version: str) -> list[str]:
         final = Version(version).major >= 1
     except InvalidVersion:
         raise ReleaseRefused(f"pyproject.toml: {version!r} is not a version number") from None
-    return [f"{one.name}: {fault}" for one in found if one.always or final for fault in one.faults]
+    return [f"{item.name}: {fault}" for item in lines if item.always or final for fault in item.faults]
 
 
 def git(root: Path, *arguments: str) -> bytes:
@@ -94,8 +94,10 @@ def uncommitted(root: Path) -> str:
 
 def built(root: Path) -> list[str]:
     """The documents that `make paper` built, and their manifest."""
-    documents = manifest.read(root / BUILD).values()
-    return [f"{BUILD}/{file}" for file in (manifest.FILE, *(name for one in documents for name in one["files"]))]
+    documents = manifest.read_manifest(root / BUILD).values()
+    return [
+        f"{BUILD}/{file}" for file in (manifest.FILE, *(name for document in documents for name in document["files"]))
+    ]
 
 
 def _committed(root: Path) -> Iterator[str]:
@@ -117,15 +119,17 @@ def _current(root: Path) -> Iterator[str]:
 
 def _documents(root: Path) -> Iterator[str]:
     """Each PDF is the file that its build wrote, at this commit, from its sources and this state of the sets."""
-    written = manifest.read(root / BUILD)
-    for name in project.read(root / "paper/paper.toml").document.keys() - written.keys():
+    written = manifest.read_manifest(root / BUILD)
+    for name in project.read_project(root / "paper/paper.toml").document.keys() - written.keys():
         yield f"{name} is not built: run `make paper`"
     for name, entry in written.items():
-        files = {f"{BUILD}/{file}": own for file, own in entry["files"].items()} | entry["sources"]
+        files = {f"{BUILD}/{file}": digest for file, digest in entry["files"].items()} | entry["sources"]
         changed = [
-            path for path, own in files.items() if not (root / path).is_file() or manifest.of_file(root / path) != own
+            path
+            for path, digest in files.items()
+            if not (root / path).is_file() or manifest.of_file(root / path) != digest
         ]
-        changed += [path for path, own in entry["sets"].items() if manifest.of_set(root / path) != own]
+        changed += [path for path, digest in entry["sets"].items() if manifest.of_set(root / path) != digest]
         changed += ["the commit"] * (entry["commit"] != provenance.commit(root))
         if changed:
             yield f"{name}: {', '.join(changed)} changed since it was built: run `make paper`"
@@ -133,14 +137,14 @@ def _documents(root: Path) -> Iterator[str]:
 
 def _claims(root: Path) -> Iterator[str]:
     """Claims of the paper that are not measured, or with too few repeats."""
-    paper = project.read(root / "paper/paper.toml")
+    paper = project.read_project(root / "paper/paper.toml")
     sets = Sets(
         ResultSet(alias, root / path, exports.read(root / path), checked=False) for alias, path in paper.sets.items()
     )
     stated = claims.read(root / "paper" / paper.claims)
-    for one in claims.judge(stated, lambda name: sets.value(name).what, formatting.text):
-        if one.verdict in (claims.NOT_MEASURED, claims.TOO_FEW):
-            yield f"{one.name}: {one.verdict}"
+    for judgement in claims.judge(stated, lambda name: sets.value(name).content, formatting.text):
+        if judgement.verdict in (claims.NOT_MEASURED, claims.TOO_FEW):
+            yield f"{judgement.name}: {judgement.verdict}"
 
 
 def _gpus(root: Path) -> Iterator[str]:
@@ -155,9 +159,9 @@ def _gpus(root: Path) -> Iterator[str]:
 
 def _reproduced(root: Path) -> Iterator[str]:
     for path in root.glob(f"{REFERENCE}/*/verify/*.json"):
-        one = read_json(path)
-        machines = {one[side]["provenance"]["hardware_id"] for side in ("then", "now")}
-        if one["verdict"] == "agree" and len(machines) == 2:
+        account = read_json(path)
+        machines = {account[side]["provenance"]["hardware_id"] for side in ("then", "now")}
+        if account["verdict"] == "agree" and len(machines) == 2:
             return
     yield f"no run agrees on other hardware: run `hpc verify` there, and commit its account as {REFERENCE}/SET/verify/RUN.json"
 

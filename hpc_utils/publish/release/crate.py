@@ -35,7 +35,7 @@ def citation(root: Path) -> dict[str, Any]:
     import yaml
 
     cited = yaml.load((root / CITATION).read_text(), Loader=yaml.BaseLoader)  # only strings: 0.10 stays "0.10"
-    dois = [one["value"] for one in cited.get("identifiers", ()) if one["type"] == "doi"]
+    dois = [identifier["value"] for identifier in cited.get("identifiers", ()) if identifier["type"] == "doi"]
     licences = cited["license"] if isinstance(cited["license"], list) else [cited["license"]]
     return cited | {"license": licences, "doi": cited.get("doi") or next(iter(dois), "")}
 
@@ -72,12 +72,16 @@ def metadata(root: Path, files: Iterable[str], commit: str, day: str) -> dict[st
     from rocrate.model import ContextEntity
     from rocrate.rocrate import ROCrate
 
-    crate, cited, own = ROCrate(version="1.1"), citation(root), project(root)
+    crate = ROCrate(version="1.1")
+    cited = citation(root)
+    package = project(root)
 
     def add(identifier: str, kind: str | list[str], /, **properties: Any) -> ContextEntity:
         return crate.add(ContextEntity(crate, identifier, properties={"@type": kind, **properties}))
 
-    licences = [add(f"https://spdx.org/licenses/{one}", "CreativeWork", name=one) for one in cited["license"]]
+    licences = [
+        add(f"https://spdx.org/licenses/{licence}", "CreativeWork", name=licence) for licence in cited["license"]
+    ]
     people = [
         add(
             author.get("orcid", f"#author-{number}"),
@@ -87,9 +91,10 @@ def metadata(root: Path, files: Iterable[str], commit: str, day: str) -> dict[st
         for number, author in enumerate(cited["authors"], 1)
     ]
     software = add(
-        "#software", "SoftwareApplication", name=own["name"], description=own["description"], version=own["version"],
+        "#software", "SoftwareApplication",
+        name=package["name"], description=package["description"], version=package["version"],
         identifier=f"git commit {commit}", url=cited.get("repository-code", "README.md"), license=licences[0],
-        softwareRequirements=[f"Python {own['requires-python']}", *own["dependencies"]],
+        softwareRequirements=[f"Python {package['requires-python']}", *package["dependencies"]],
     )  # fmt: skip
     described = {
         "name": cited["title"],

@@ -111,7 +111,7 @@ class Paper:
         return PAPER.count("\n") + 2
 
     def build(self, *names: str, check: bool = False, log=lambda line: None) -> list[Path]:
-        return build.build(context.read(self.root, log=log), names, check=check)
+        return build.build(context.read_context(self.root, log=log), names, check=check)
 
     def faults(self, *names: str) -> list[str]:
         """What is wrong, a line each."""

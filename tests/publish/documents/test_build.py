@@ -65,9 +65,10 @@ def test_a_value_without_runs_states_its_evidence() -> None:
     }
     value = Value("profiles.busy", 0.5, "share", "A share.")
     assert (
-        sets.Found("p", value, page).source() == "chapter 04_profiling, profiles of others, no run, drawn at 9ab2b24"
+        sets.SetItem("p", value, page).source()
+        == "chapter 04_profiling, profiles of others, no run, drawn at 9ab2b24"
     )
-    assert sets.Found("p", value, {**page, "files": {}, "commit": None}).source() == "chapter 04_profiling, no run"
+    assert sets.SetItem("p", value, {**page, "files": {}, "commit": None}).source() == "chapter 04_profiling, no run"
 
 
 def test_the_colophon_lists_the_resources(paper: Paper) -> None:

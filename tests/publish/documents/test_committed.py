@@ -28,7 +28,7 @@ SHOWN = sorted(path.stem for path in (ROOT / "docs/pdf").iterdir())
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("committed") / "paper"
     shutil.copytree(ROOT / "paper", folder, ignore=shutil.ignore_patterns("build"))
-    shared = context.read(ROOT, folder)
+    shared = context.read_context(ROOT, folder)
     assert shared.project.document.keys() == PAGES.keys()
     try:
         build.build(shared)
