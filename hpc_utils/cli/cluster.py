@@ -19,9 +19,9 @@ def _find(context, option, name):
     """
     from hpc_utils import rehearsal
 
-    if (found := rehearsal.find(name)) is None:
+    if (running_cluster := rehearsal.find(name)) is None:
         raise rehearsal.ClusterError(f"cluster {name} is not up: `hpc cluster up{_option(name)}` starts it")
-    return found
+    return running_cluster
 
 
 def _option(name: str) -> str:
@@ -29,7 +29,7 @@ def _option(name: str) -> str:
 
 
 named = click.option("--name", default="rehearsal", help="Name of the cluster: several can be up at once.")
-running = click.option("--name", "found", default="rehearsal", callback=_find, help="Name of the cluster.")
+running = click.option("--name", "running_cluster", default="rehearsal", callback=_find, help="Name of the cluster.")
 
 
 @click.group()
@@ -78,9 +78,9 @@ def cluster_up(name, nodes, cores_per_node, cpus, gpus, flat):
             "The nodes have more cores than this machine: timings are invalid. --cores-per-node gives each a share."
         )
         click.secho(warning, fg="yellow")
-    which = _option(name)
-    click.echo(f'\n  eval "$(hpc cluster env{which})"    # then sbatch, squeue, sacct as usual')
-    click.echo(f"  hpc submit strong --cluster rehearsal\n  hpc cluster down{which}")
+    name_option = _option(name)
+    click.echo(f'\n  eval "$(hpc cluster env{name_option})"    # then sbatch, squeue, sacct as usual')
+    click.echo(f"  hpc submit strong --cluster rehearsal\n  hpc cluster down{name_option}")
 
 
 @cluster.command("down")
@@ -95,48 +95,48 @@ def cluster_down(name):
 
 @cluster.command("status")
 @running
-def cluster_status(found):
+def cluster_status(running_cluster):
     """Show its nodes as Slurm sees them, its links and its daemons."""
-    status = found.status()
+    status = running_cluster.status()
     for node, state in status.nodes.items():
-        click.echo(f"{node:10} {state:12} {found.address(node)}")
-    links = "flat, without links" if found.flat else f"links {status.rate or 'not limited'}"
-    held = f", held for {', '.join(status.held)}" if status.held else ""
-    click.echo(f"{links}{held}; running: {', '.join(daemon for daemon, alive in status.daemons.items() if alive)}")
+        click.echo(f"{node:10} {state:12} {running_cluster.address(node)}")
+    links = "flat, without links" if running_cluster.flat else f"links {status.rate or 'not limited'}"
+    holders = f", held for {', '.join(status.held)}" if status.held else ""
+    click.echo(f"{links}{holders}; running: {', '.join(daemon for daemon, alive in status.daemons.items() if alive)}")
 
 
 @cluster.command("env")
 @running
-def cluster_env(found):
+def cluster_env(running_cluster):
     """Print the variables by which Slurm's commands reach it."""
-    for variable, value in found.environment().items():
+    for variable, value in running_cluster.environment().items():
         click.echo(f"export {variable}={shlex.quote(value)}")
 
 
 @cluster.command("kill-node")
 @click.argument("node")
 @running
-def cluster_kill_node(node, found):
+def cluster_kill_node(node, running_cluster):
     """Kill all processes of NODE at once, as a power failure does. Slurm notices within 15 s and requeues its jobs."""
-    found.kill_node(node)
-    click.echo(f"{node} has no power; `hpc cluster revive-node {node}{_option(found.name)}` restores it")
+    running_cluster.kill_node(node)
+    click.echo(f"{node} has no power; `hpc cluster revive-node {node}{_option(running_cluster.name)}` restores it")
 
 
 @cluster.command("revive-node")
 @click.argument("node")
 @running
-def cluster_revive_node(node, found):
+def cluster_revive_node(node, running_cluster):
     """Start NODE again, and wait until Slurm accepts it."""
-    found.revive_node(node)
+    running_cluster.revive_node(node)
     click.echo(f"{node} is ready")
 
 
 @cluster.command("shape")
 @click.option("--rate", required=True, metavar="RATE", help="Such as 100mbit or 2.5gbit; none lifts the limit.")
 @running
-def cluster_shape(rate, found):
+def cluster_shape(rate, running_cluster):
     """Limit the bandwidth of each node's link, in each direction."""
-    found.shape(None if rate == "none" else rate)
+    running_cluster.shape(None if rate == "none" else rate)
     click.echo("the links are not limited" if rate == "none" else f"every node's link: {rate} each way")
 
 
@@ -147,23 +147,25 @@ def cluster_show(cluster_name):
     from hpc_utils.launch import cluster as clusters
     from hpc_utils.publish.formatting import aligned
 
-    found = clusters.read(cluster_name)
+    site = clusters.read(cluster_name)
     heads = "nodes, partition, most of a job, cores, GPUs, GPU memory, host memory, formats, an hour costs"
     rows = [tuple(heads.split(", "))]
-    for name, node in found.nodes.items():
+    for name, node in site.nodes.items():
         gpus = f"{node.gpus} x {node.gpu}" if node.gpus else "none"
         memory = {"": "the site's default", "0": "all of the node"}.get(node.memory, node.memory)
-        held = f"{node.gpu_memory} GB each" if node.gpu_memory else "?" if node.gpus else ""
-        known = [str(node.most_nodes or "?"), str(node.cores or "?"), gpus, held, memory]
-        rows.append((name, node.partition, *known, " ".join(node.precisions), f"{node.price:g} {node.unit}"))
-    network, software, storage = found.network, found.software, found.storage
+        gpu_memory = f"{node.gpu_memory} GB each" if node.gpu_memory else "?" if node.gpus else ""
+        cells = [str(node.most_nodes or "?"), str(node.cores or "?"), gpus, gpu_memory, memory]
+        rows.append((name, node.partition, *cells, " ".join(node.precisions), f"{node.price:g} {node.unit}"))
+    network = site.network
+    software = site.software
+    storage = site.storage
     link = f"{network.link_gbit:g} Gbit/s a node" if network.link_gbit else ""
     facts = {
         "network": [network.interface or "the interface that NCCL and gloo choose", link or "bandwidth not stated"],
         "storage": [storage.results, storage.data, storage.node_local and f"{storage.node_local} on each node"],
         "software": [*software.modules, software.environment, software.container, software.torch],
     }
-    click.echo("\n".join(filter(None, (found.title, found.about.strip()))))
+    click.echo("\n".join(filter(None, (site.title, site.about.strip()))))
     click.echo("\n".join(["", *aligned(rows, right=(2, 3))]))
     for name, values in facts.items():
         click.echo(f"{name}: {', '.join(filter(None, values)) or 'as the clone has it'}")
@@ -183,14 +185,14 @@ def cluster_use(cluster_name, node_type):
     from hpc_utils.launch.request import Layout
     from hpc_utils.records import atomic
 
-    found = as_rehearsed(clusters.read(cluster_name))
-    node = found.node(node_type)
+    site = as_rehearsed(clusters.read(cluster_name))
+    node = site.node(node_type)
     target = paths.jobs() / "environment.sh"
-    atomic.write_text(target, job_environment.render(found, node, root=paths.root()))
-    if found.rehearsal:
+    atomic.write_text(target, job_environment.render(site, node, root=paths.root()))
+    if site.rehearsal:
         options = [f"--partition={node.partition}", "--nodes=2", "--cpus-per-task=1"]
     else:
-        options = job_environment.options(found, node, Layout(2, job_environment.ranks_per_node(found, node)))
+        options = job_environment.options(site, node, Layout(2, job_environment.ranks_per_node(site, node)))
     click.echo(f"{target}\n{shlex.join(['sbatch', *options, 'jobs/train.sbatch'])}")
 
 

@@ -67,19 +67,19 @@ def where_options(nproc: int, nodes: int, ranks_per_node: int = 0) -> Callable:
 
 
 def _measure(
-    arguments, found: Cluster | None, nproc, node_type, nodes, ranks_per_node, launcher: str = ""
+    arguments, cluster: Cluster | None, nproc, node_type, nodes, ranks_per_node, launcher: str = ""
 ) -> dict[str, Any]:
     """Run the ranks of a bench (or, without `arguments`, of the doctor), which print what they measure; the record of rank 0."""
     from hpc_utils.launch import diagnostics
 
-    what = diagnostics.BENCH if arguments else diagnostics.DOCTOR
-    measuring = bench_links(found, f"hpc bench {arguments[0]}") if arguments and found else None
-    arguments = arguments or diagnostics.doctor_arguments(found)
-    if not found:
-        return diagnostics.on_this_machine(what, nproc, arguments, launcher)
+    diagnostic = diagnostics.BENCH if arguments else diagnostics.DOCTOR
+    measuring = bench_links(cluster, f"hpc bench {arguments[0]}") if arguments and cluster else None
+    arguments = arguments or diagnostics.doctor_arguments(cluster)
+    if not cluster:
+        return diagnostics.on_this_machine(diagnostic, nproc, arguments, launcher)
     size = nodes, ranks_per_node
     output, record = diagnostics.on_cluster(
-        what, found, node_type, size, arguments, progress, measuring=measuring, launcher=launcher
+        diagnostic, cluster, node_type, size, arguments, progress, measuring=measuring, launcher=launcher
     )
     click.echo(output)
     return record
@@ -91,14 +91,14 @@ def _cluster(name: str | None) -> Cluster | None:
 
 @click.command()
 @where_options(nproc=1, nodes=2)
-def doctor(cluster_name, **where):
+def doctor(cluster_name, **options):
     """Check whether this machine, or a cluster, is ready to measure.
 
     In at most two minutes it checks driver and torch, devices and cores, network, storage, Slurm and clocks. Each check
     gives pass, fail or unknown, with what to do. The report is kept under results/doctor. The exit code is 1 if a check
     fails.
     """
-    report = _measure([], _cluster(cluster_name), **where)
+    report = _measure([], _cluster(cluster_name), **options)
     sys.exit(1 if report["verdict"] == "fail" else 0)
 
 
@@ -124,32 +124,32 @@ def diagnose(logs):
         opened = (
             (str(file), stack.enter_context(click.open_file(file, "rb"))) for file in files if not file.is_dir()
         )
-        found = symptoms.diagnose(opened)
-    failed = [one for one in found if one.kind != symptoms.Kind.HINT]
-    hints = [one for one in found if one.kind == symptoms.Kind.HINT]
+        findings = symptoms.diagnose(opened)
+    failed = [finding for finding in findings if finding.kind != symptoms.Kind.HINT]
+    hints = [finding for finding in findings if finding.kind == symptoms.Kind.HINT]
     if failed:
         _print_finding(failed[0], "red")
-        for one in failed[1:]:
-            click.secho(f"beside it, {counted(one.times, 'line')}: {one.symptom.title}", dim=True)
-            _print_line(one)
+        for finding in failed[1:]:
+            click.secho(f"beside it, {counted(finding.times, 'line')}: {finding.symptom.title}", dim=True)
+            _print_line(finding)
     else:
         click.secho("no sign of a failure", fg="green")
-    for one in hints:
-        _print_finding(one, "yellow")
+    for finding in hints:
+        _print_finding(finding, "yellow")
     sys.exit(0 if not failed else 1 if failed[0].is_known else 4)
 
 
-def _print_finding(one: Finding, colour: str) -> None:
-    click.secho(one.symptom.title, fg=colour, bold=True)
-    _print_line(one)
-    click.echo(f"  fix: {one.fix}")
-    if one.symptom.source:
-        click.echo(f"  source: {one.symptom.source}")
+def _print_finding(finding: Finding, colour: str) -> None:
+    click.secho(finding.symptom.title, fg=colour, bold=True)
+    _print_line(finding)
+    click.echo(f"  fix: {finding.fix}")
+    if finding.symptom.source:
+        click.echo(f"  source: {finding.symptom.source}")
 
 
-def _print_line(one: Finding) -> None:
-    line = printable(one.text)
-    click.echo(f"  {one.log}:{one.line}: {line if len(line) <= LONGEST else line[:LONGEST] + '...'}")
+def _print_line(finding: Finding) -> None:
+    line = printable(finding.text)
+    click.echo(f"  {finding.log}:{finding.line}: {line if len(line) <= LONGEST else line[:LONGEST] + '...'}")
 
 
 @click.group()
@@ -168,7 +168,7 @@ def bench():
 @where_options(nproc=2, nodes=2)
 @repeats_option
 @click.option("--largest", default=256, type=POSITIVE, metavar="MiB", help="Message size.")
-def bench_allreduce(cluster_name, repeats, largest, launcher="", **where):
+def bench_allreduce(cluster_name, repeats, largest, launcher="", **options):
     """Measure all-reduce over message sizes.
 
     Latency and bandwidth are fitted. Between all ranks, and if nodes have several, also within each node and between
@@ -178,14 +178,15 @@ def bench_allreduce(cluster_name, repeats, largest, launcher="", **where):
     from hpc_utils.analyze.model import links
 
     arguments = ["allreduce", f"--repeats={repeats}", f"--largest={largest}"]
-    record = _measure(arguments, _cluster(cluster_name), launcher=launcher, **where)
+    record = _measure(arguments, _cluster(cluster_name), launcher=launcher, **options)
     for group in record["groups"]:
         try:
             fit = links.fit(record, group)
         except ValueError as error:
             click.echo(f"no fit: {error}")
             continue
-        latency, bandwidth = _interval(fit.latency, 1e6), _interval(fit.bandwidth, 8e-9)
+        latency = _interval(fit.latency, 1e6)
+        bandwidth = _interval(fit.bandwidth, 8e-9)
         click.echo(f"{group}: latency {latency} us a message, bandwidth {bandwidth} Gbit/s")
         if fit.caveat:
             click.secho(f"  {fit.caveat}", fg="yellow")
@@ -195,7 +196,7 @@ def bench_allreduce(cluster_name, repeats, largest, launcher="", **where):
 @click.option("--dataset", default="cifar10", help="A data set that is here (`hpc data list`).")
 @where_options(nproc=1, nodes=1, ranks_per_node=1)
 @repeats_option
-def bench_storage(dataset, cluster_name, repeats, **where):
+def bench_storage(dataset, cluster_name, repeats, **options):
     """Measure reading of the data set, and the time of the loader.
 
     Cold and warm, from the data folder, a disk of the node (storage.node_local of the cluster file, else TMPDIR) and
@@ -204,10 +205,10 @@ def bench_storage(dataset, cluster_name, repeats, **where):
     from hpc_utils.analyze.model import storage
     from hpc_utils.doctor.bench.storage import require
 
-    found = _cluster(cluster_name)
+    cluster = _cluster(cluster_name)
     require(dataset)  # before a job is submitted
     arguments = ["storage", f"--repeats={repeats}", f"--dataset={dataset}"]
-    record = _measure(arguments, found, **where)
+    record = _measure(arguments, cluster, **options)
     click.echo("loader time per batch with its 95 % interval (ms):")
     header = ["place", "batch", "first epoch", "later epochs", "images/s"]
     rows = [

@@ -78,34 +78,37 @@ def plan(study, cluster_name, node_type, seconds_per_epoch, gpu, as_markdown, cs
 
     peak = peaks.find(gpu) if gpu else None
     if gpu and peak is None:
-        raise click.UsageError(f"--like {gpu}: unknown GPU; known: {', '.join(one.name for one in peaks.table())}")
-    found = clusters.read(cluster_name)
-    node = found.node(node_type)
+        raise click.UsageError(
+            f"--like {gpu}: unknown GPU; known: {', '.join(known_gpu.name for known_gpu in peaks.table())}"
+        )
+    cluster = clusters.read(cluster_name)
+    node = cluster.node(node_type)
     studies.read(study)  # an unknown one is refused without a cluster, too
-    connect(found.rehearsal, start=False)
-    found = as_rehearsed(found)
+    connect(cluster.rehearsal, start=False)
+    cluster = as_rehearsed(cluster)
     try:
-        set_variables(job_environment.folders(found))
+        set_variables(job_environment.folders(cluster))
     except clusters.ClusterError as error:  # its folders are named by variables that only the cluster has
         click.echo(f"{error}: the runs in {paths.results()} are used instead", err=True)
-    planned = studies.plan(study, submit.target_on(found, node, Path(study).stem), needs_data=False)
+    planned = studies.plan(study, submit.target_on(cluster, node, Path(study).stem), needs_data=False)
     if not planned.points:
-        raise studies.StudyError(f"{study}: no run is possible on {found.title}: {'; '.join(planned.impossible)}")
-    known = records.load()
-    print_refused(known.refused)
-    links = found.network.link_gbit or math.inf
+        raise studies.StudyError(f"{study}: no run is possible on {cluster.title}: {'; '.join(planned.impossible)}")
+    run_records = records.load()
+    print_refused(run_records.refused)
+    links = cluster.network.link_gbit or math.inf
     estimates = budget.estimate(
-        studies.forecast(planned), known.runs, known.epochs,
-        limit=found.slurm.seconds, seconds_per_epoch=seconds_per_epoch,
-        predict=predictor(known.runs, known.epochs, probes.read("compute"), gbit=links),
-        roughly=budget.from_peak_rate(known.runs, peak) if peak else None,
+        studies.forecast(planned), run_records.runs, run_records.epochs,
+        limit=cluster.slurm.seconds, seconds_per_epoch=seconds_per_epoch,
+        predict=predictor(run_records.runs, run_records.epochs, probes.read("compute"), gbit=links),
+        roughly=budget.from_peak_rate(run_records.runs, peak) if peak else None,
     )  # fmt: skip
     prices = {planned.target.hardware: node}
-    table, total = budget.table(estimates, prices), budget.total(estimates, prices)
+    table = budget.table(estimates, prices)
+    total = budget.total(estimates, prices)
     if csv_file:
         atomic.write_text(csv_file, table.to_csv(index=False, lineterminator="\n"))
     write = plan_table.markdown if as_markdown else plan_table.plain
-    caption = f"{planned.study.title} on {found.title} ({node.name}): expected [low, high]"
+    caption = f"{planned.study.title} on {cluster.title} ({node.name}): expected [low, high]"
     notes = [*plan_table.table_notes(table, peak), *(f"{line}." for line in planned.impossible)]
     click.echo(write(plan_table.resource_table(table, total), notes, caption))
     print_ceilings(planned)
@@ -135,10 +138,10 @@ def submit(study, cluster_name, node_type, dry_run, wait, **options):
     from hpc_utils.launch import submit as submitting
 
     studies.read(study)  # before a rehearsal cluster is started
-    found, moved = enter_cluster(cluster_name, start=not dry_run, study=Path(study).stem)
+    cluster, moved = enter_cluster(cluster_name, start=not dry_run, study=Path(study).stem)
     if marked := ", ".join(re.findall(r"^\w+(?= = .*# .*FILL IN)", clusters.file(cluster_name).read_text(), re.M)):
         click.secho(
-            f"{found.source} marks with FILL IN: {marked}; set them, then remove the marks", fg="yellow", err=True
+            f"{cluster.source} marks with FILL IN: {marked}; set them, then remove the marks", fg="yellow", err=True
         )
     if dry_run:
         try:
@@ -146,24 +149,24 @@ def submit(study, cluster_name, node_type, dry_run, wait, **options):
         except slurm_commands.SlurmError:  # a laptop
             click.echo("Slurm does not answer here: no run counts as queued", err=True)
             queued = set()
-        draft = submitting.draft(study, found, node_type, queued=queued, **options)
+        draft = submitting.draft(study, cluster, node_type, queued=queued, **options)
         _print_draft(draft)
         click.echo("\n".join(submitting.commands(draft)))
         return
-    draft, made = submitting.submit(study, found, node_type, announce=_print_draft, **options)
-    if made is None:
-        then = (
+    draft, submission = submitting.submit(study, cluster, node_type, announce=_print_draft, **options)
+    if submission is None:
+        next_step = (
             f"`hpc status {draft.index}` follows them"
             if draft.queued
             else f"`hpc report {draft.index}` draws the figures"
         )
-        click.echo(f"nothing to submit: {then}", err=True)
+        click.echo(f"nothing to submit: {next_step}", err=True)
         return
-    click.echo(f"submitted {', '.join(made.job_ids)}; follow them with: hpc status {draft.index}", err=True)
+    click.echo(f"submitted {', '.join(submission.job_ids)}; follow them with: hpc status {draft.index}", err=True)
     click.echo(f"the last job writes {paths.results() / 'report' / draft.index / 'index.html'}", err=True)
     for name, folder in moved.items():
         click.echo(
-            f"export {name}={shlex.quote(folder)}   # for hpc status, collect, report: where {found.name} has it"
+            f"export {name}={shlex.quote(folder)}   # for hpc status, collect, report: where {cluster.name} has it"
         )
     if wait:
         sys.exit(1 if any(entry.has_failed for entry in _wait(draft.index)) else 0)
@@ -181,16 +184,19 @@ def status(study, watch, everything):
     if watch:
         _wait(study, gone)
         return
-    found = entries(study, gone=gone)
-    if not found:
+    status_entries = entries(study, gone=gone)
+    if not status_entries:
         raise click.UsageError(
             f"no submission{f' of {study!r}' if study else ', and no job in the queue that was submitted in this clone'}: "
             "`hpc submit STUDY --cluster NAME` makes one; `hpc study plan STUDY` lists runs on this machine"
         )
-    for entry in found:
+    for entry in status_entries:
         if entry.state == "COMPLETED" and not everything:
             continue
-        left = ["" if one is None else str(timedelta(seconds=round(one))) for one in (entry.left, entry.time_left)]
+        left = [
+            "" if seconds is None else str(timedelta(seconds=round(seconds)))
+            for seconds in (entry.left, entry.time_left)
+        ]
         details = [
             entry.detail, left[0] and f"about {left[0]} left", left[1] and f"limit in {left[1]}",
             entry.nodes if entry.state == "RUNNING" else "",
@@ -198,7 +204,7 @@ def status(study, watch, everything):
         _print_entry(entry, ", ".join(filter(None, details)))
         if entry.advice:
             click.secho(f"{'':24} -> {entry.advice}", dim=True)
-    _print_counts(found)
+    _print_counts(status_entries)
 
 
 @click.command()
@@ -221,8 +227,8 @@ def monitor(job, once):
             click.clear()
         click.echo(f"{run.name}: {progress(run)[0]}")
         if samples:
-            click.echo(f"sampled {time.time() - max(one.time for one in samples):.0f} s ago")
-            table = zip(SAMPLED, *map(_shown, samples), strict=True)
+            click.echo(f"sampled {time.time() - max(sample.time for sample in samples):.0f} s ago")
+            table = zip(SAMPLED, *map(_sample_cells, samples), strict=True)
             header, *rows = zip(*(column for column in table if any(column[1:])), strict=True)
             print_table(header, rows)
         else:
@@ -232,8 +238,8 @@ def monitor(job, once):
         if once:
             sys.exit(0 if samples else 1)
         time.sleep(EVERY)
-        if (now := state(run)) != "running":
-            click.echo(f"{run.name}: {now}")
+        if (run_state := state(run)) != "running":
+            click.echo(f"{run.name}: {run_state}")
             return
 
 
@@ -243,19 +249,21 @@ def _running(job: str) -> Path:
     from hpc_utils.launch.status import entries
 
     running = live.running()
-    found = [run for run in running if job in ("", run.name)]
-    if job and not found:
-        made = {entry.run_id for entry in entries(gone=connect_to_submissions(None)) if job in _names(entry)}
-        found = [run for run in running if run.name in made]
-    if len(found) != 1:
-        names = ", ".join(run.name for run in found)
+    matching_runs = [run for run in running if job in ("", run.name)]
+    if job and not matching_runs:
+        run_ids = {entry.run_id for entry in entries(gone=connect_to_submissions(None)) if job in _names(entry)}
+        matching_runs = [run for run in running if run.name in run_ids]
+    if len(matching_runs) != 1:
+        names = ", ".join(run.name for run in matching_runs)
         raise click.UsageError(
-            f"several runs are running, give one: {names}" if found else f"no run{job and f' {job}'} is running"
+            f"several runs are running, give one: {names}"
+            if matching_runs
+            else f"no run{job and f' {job}'} is running"
         )
-    return found[0]
+    return matching_runs[0]
 
 
-def _shown(sample: Sample) -> list[str]:
+def _sample_cells(sample: Sample) -> list[str]:
     """The cells of a sample, by `SAMPLED`; "": not recorded."""
 
     def cell(form: str, value: float | None, unit: float = 1) -> str:
@@ -264,51 +272,59 @@ def _shown(sample: Sample) -> list[str]:
     values = sample.values
     memory = cell("{:.1f} GiB", values.get("memory_used_bytes", values.get("rss_bytes")), 2**30)
     memory += cell(" of {:.1f}", values.get("memory_total_bytes"), 2**30)
-    busy, power = cell("{:.0f} %", values.get("utilization_percent")), cell("{:.0f} W", values.get("power_watts"))
-    return [sample.host, sample.device, busy, memory, power, *(cell("{:.1f} MB/s", one, 1e6) for one in sample.rates)]
+    busy = cell("{:.0f} %", values.get("utilization_percent"))
+    power = cell("{:.0f} W", values.get("power_watts"))
+    return [
+        sample.host,
+        sample.device,
+        busy,
+        memory,
+        power,
+        *(cell("{:.1f} MB/s", rate, 1e6) for rate in sample.rates),
+    ]
 
 
 @click.command()
-@click.argument("what", metavar="RUN|JOB|STUDY")
+@click.argument("target", metavar="RUN|JOB|STUDY")
 @click.option("-n", "--lines", default=40, help="Last lines of each log; 0: all.")
-def logs(what, lines):
+def logs(target, lines):
     """Show the logs of a run, a job, or the failed runs of a study."""
     from hpc_utils.launch.status import entries
 
     gone = connect_to_submissions(None)
-    found = [entry for entry in entries(gone=gone) if what in _names(entry)]
-    of_study = [] if found else entries(what, gone=gone)
-    found = found or [entry for entry in of_study if entry.has_failed]
-    runs = sorted({what, *(entry.run_id for entry in found)})
+    matching_entries = [entry for entry in entries(gone=gone) if target in _names(entry)]
+    of_study = [] if matching_entries else entries(target, gone=gone)
+    matching_entries = matching_entries or [entry for entry in of_study if entry.has_failed]
+    runs = sorted({target, *(entry.run_id for entry in matching_entries)})
     files = [
-        *(entry.log for entry in found),
+        *(entry.log for entry in matching_entries),
         *(log for run in runs for log in sorted(paths.runs().glob(f"{run}/logs/*.log"))),
     ]
     files = [path for path in files if path.is_file()]
     if of_study and not files:
         raise click.UsageError(
-            f"no run of {what!r} has failed: give a run or a job (`hpc status {what} --all` lists them)"
+            f"no run of {target!r} has failed: give a run or a job (`hpc status {target} --all` lists them)"
         )
     if not files:
-        raise click.UsageError(f"no log of {what!r}: give a run, a job, or a study (`hpc status --all` lists them)")
+        raise click.UsageError(f"no log of {target!r}: give a run, a job, or a study (`hpc status --all` lists them)")
     for path in files:
         click.secho(f"==> {path}", bold=True)
         click.echo("\n".join(path.read_text(errors="replace").splitlines()[-lines:]))
 
 
 @click.command()
-@click.argument("what", metavar="STUDY|JOB", nargs=-1, required=True)
-def cancel(what):
+@click.argument("targets", metavar="STUDY|JOB", nargs=-1, required=True)
+def cancel(targets):
     """Cancel the jobs of a study, or jobs by their ids. Runs write a checkpoint first; `hpc retry` resumes them."""
     from hpc_utils.launch import slurm_commands
     from hpc_utils.launch.status import entries
     from hpc_utils.launch.submit import submissions
 
-    found = entries(gone=connect_to_submissions(None))
+    status_entries = entries(gone=connect_to_submissions(None))
     chosen = set()
-    for word in what:
-        names = {word, *(one.index for one in submissions(word))}
-        meant = [entry for entry in found if names & {entry.study, *_names(entry)}]
+    for word in targets:
+        names = {word, *(submission.index for submission in submissions(word))}
+        meant = [entry for entry in status_entries if names & {entry.study, *_names(entry)}]
         if not meant:
             raise click.UsageError(
                 f"no job of {word!r}: give a study, a run or a job (`hpc status --all` lists them)"
@@ -336,19 +352,30 @@ def retry(study):
     submitted = submitting.submissions(study)
     if not submitted:
         raise click.UsageError(f"no submission{f' of {study!r}' if study else ''}")
-    runs = [(one.index, paths.runs() / run) for one in submitted for job in one.jobs for run in job.runs]
+    runs = [
+        (submission.index, paths.runs() / run)
+        for submission in submitted
+        for job in submission.jobs
+        for run in job.runs
+    ]
     todo = {index for index, run in runs if state(run) != "complete"}
-    newest = {one.index: one for one in submitted}
+    newest = {submission.index: submission for submission in submitted}
     for index in sorted(newest.keys() - todo):
         advice = next((entry.advice for entry in entries(index, gone=gone) if entry.run_id == "report"), "")
         click.echo(f"{index}: nothing to submit again{advice and f'; for its report {advice}'}")
-    again = [one for one in newest.values() if one.index in todo]
-    connect(any(one.cluster == "rehearsal" for one in again))
-    for one in again:
-        found = as_rehearsed(clusters.read(one.cluster))
-        draft, made = submitting.submit(one.source, found, one.node_type, repeats=one.repeats)
-        jobs = f"{draft.runs} submitted again: {', '.join(made.job_ids)}" if made else "nothing to submit again"
-        click.echo(f"{one.index}: {jobs}")
+    unfinished = [submission for submission in newest.values() if submission.index in todo]
+    connect(any(submission.cluster == "rehearsal" for submission in unfinished))
+    for submission in unfinished:
+        cluster = as_rehearsed(clusters.read(submission.cluster))
+        draft, resubmission = submitting.submit(
+            submission.source, cluster, submission.node_type, repeats=submission.repeats
+        )
+        jobs = (
+            f"{draft.runs} submitted again: {', '.join(resubmission.job_ids)}"
+            if resubmission
+            else "nothing to submit again"
+        )
+        click.echo(f"{submission.index}: {jobs}")
 
 
 @click.command()
@@ -374,7 +401,8 @@ def pull(source, dry_run, no_profiles):
 
 def _print_draft(draft: Draft) -> None:
     """What each array holds, what is complete, what cannot run here, the maximum cost, and the ceiling."""
-    plan, node = draft.plan, draft.node
+    plan = draft.plan
+    node = draft.node
     click.secho(f"{plan.study.title} on {plan.target.hardware}", bold=True)
     for group in draft.groups:
         nodes, ranks = group.layout.nodes, group.layout.ranks_per_node
@@ -392,8 +420,8 @@ def _print_entry(entry: Entry, details: str) -> None:
     click.echo(f" {entry.job:10} {entry.run_id}  {details}")
 
 
-def _print_counts(found: list[Entry]) -> None:
-    counts = Counter(entry.state for entry in found)
+def _print_counts(entries: list[Entry]) -> None:
+    counts = Counter(entry.state for entry in entries)
     click.echo(", ".join(f"{number} {state}" for state, number in counts.items()))
 
 
@@ -403,12 +431,12 @@ def _wait(study: str | None, gone: tuple[str, ...] = ()) -> list[Entry]:
 
     before: dict[tuple[str, str], str] = {}
     while True:
-        found = entries(study, gone=gone)
-        for entry in found:
+        status_entries = entries(study, gone=gone)
+        for entry in status_entries:
             if before.get(name := (entry.study, entry.run_id)) != entry.state:
                 before[name] = entry.state
                 _print_entry(entry, entry.detail)
-        if all(entry.is_over for entry in found):
-            _print_counts(found)
-            return found
+        if all(entry.is_over for entry in status_entries):
+            _print_counts(status_entries)
+            return status_entries
         time.sleep(EVERY)
