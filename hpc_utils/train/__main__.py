@@ -26,10 +26,10 @@ def main(arguments: list[str]) -> int:
         if only_check:
             builder(config)
             return 0
-        own = launcher.find(config.workload)
+        loop_launcher = launcher.find(config.workload)
         train(config)
-        if own:
-            own.leave()
+        if loop_launcher:
+            loop_launcher.leave()
     except (ConfigError, DataError, WorkloadError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -15,7 +15,10 @@ from torch import Tensor
 
 _MASK = (1 << 64) - 1
 IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # mean and deviation of its pixels in [0, 1]
-AREA, RATIO, ATTEMPTS = (0.08, 1.0), (3 / 4, 4 / 3), 10  # defaults of torchvision's RandomResizedCrop
+# Defaults of torchvision's RandomResizedCrop.
+AREA = (0.08, 1.0)
+RATIO = (3 / 4, 4 / 3)
+ATTEMPTS = 10
 
 
 def key(seed: int, epoch: int) -> int:
@@ -80,8 +83,8 @@ def draw_boxes(key: int, indices: Tensor, height: int, width: int) -> Tensor:
     # If no attempt fits, the largest centred box whose ratio is allowed.
     largest = min(height, round(width / RATIO[0])), min(width, round(height * RATIO[1]))
     tall, wide = (
-        torch.where(fits.any(dim=0), drawn.gather(0, first)[0], whole)
-        for drawn, whole in zip((tall, wide), largest, strict=True)
+        torch.where(fits.any(dim=0), drawn.gather(0, first)[0], fallback)
+        for drawn, fallback in zip((tall, wide), largest, strict=True)
     )
     top, left = (
         torch.where(fits.any(dim=0), integers(key, indices, stream, edge - size + 1), (edge - size) // 2)

@@ -34,7 +34,8 @@ def blocks(model: nn.Module) -> list[nn.Module]:
 
 def _within(module: nn.Module, much: float) -> Iterator[nn.Module]:
     for child in module.children():
-        size, inner = _weights(child), _has_parts(child)
+        size = _weights(child)
+        inner = _has_parts(child)
         if not size:
             continue
         if isinstance(child, LISTS) or (inner and size > much):
@@ -57,13 +58,14 @@ def checkpoint_activations(model: nn.Module) -> None:
     Raises:
         WorkloadError: the model has no blocks.
     """
-    found = [block for block in blocks(model) if _has_parts(block)]  # a single layer keeps only its input anyway
-    if not found:
+    # A single layer keeps only its input anyway.
+    composite_blocks = [block for block in blocks(model) if _has_parts(block)]
+    if not composite_blocks:
         raise WorkloadError(
             "activation_checkpointing=true saves nothing: this model has no blocks (modules with parameters and children "
             "inside an nn.Sequential or nn.ModuleList)"
         )
-    for block in found:
+    for block in composite_blocks:
         block.forward = types.MethodType(_checkpointed, block)  # a method, so that it survives a copy of the block
 
 

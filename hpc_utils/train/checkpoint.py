@@ -45,7 +45,8 @@ class Checkpoints:
     """
 
     def __init__(self, folder: Path, remark: Callable[[str], None]) -> None:
-        self.folder, self._remark = folder, remark
+        self.folder = folder
+        self._remark = remark
         self._thread: threading.Thread | None = None
         self._problem = ""
 
@@ -74,7 +75,7 @@ class Checkpoints:
             unfinished.unlink()
         for path in reversed(self._all()):
             try:
-                return path, read(path)
+                return path, read_checkpoint(path)
             except Damaged as error:
                 path.replace(path.with_name(f"damaged-{path.name}"))
                 self._remark(f"checkpoint {path.name} is damaged ({error}): renamed to damaged-{path.name}")
@@ -84,7 +85,8 @@ class Checkpoints:
         return sorted(self.folder.glob("step*.pt"))
 
     def _write(self, step: int, state: State) -> None:
-        name, unnamed = f"step{step:09d}", self.folder / ".unnamed.pt"
+        name = f"step{step:09d}"
+        unnamed = self.folder / ".unnamed.pt"
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             # Checked in advance, so that a checkpoint does not fill the disk that records are written to.
@@ -99,13 +101,13 @@ class Checkpoints:
             self._problem = getattr(cause, "strerror", None) or f"{type(cause).__name__}: {cause}"
             self._remark(f"WARNING: the checkpoint of step {step} could not be written: {self._problem}")
             return
-        kept = [one for one in self._all() if one == path or one not in same_step][-KEPT:]
-        for old in {*self._all()} - {*kept}:
+        kept_files = [file for file in self._all() if file == path or file not in same_step][-KEPT:]
+        for old in {*self._all()} - {*kept_files}:
             with contextlib.suppress(OSError):
                 old.unlink()
 
 
-def read(path: Path) -> State:
+def read_checkpoint(path: Path) -> State:
     """Load the state in a checkpoint to the host.
 
     Raises:

@@ -46,12 +46,14 @@ class Consensus:
     """
 
     def __init__(self, ranks: Ranks) -> None:
-        self._ranks, self._every = ranks, 1
+        self._ranks = ranks
+        self._every = 1
         self.begin()
 
     def begin(self) -> None:
         """Restart the clock: time before this call does not count."""
-        self._calls, self._since = 0, time.monotonic()
+        self._calls = 0
+        self._since = time.monotonic()
 
     def poll(self, request: StopRequest) -> StopRequest:
         """Return the request over all ranks if a reduction is due, else `NONE`."""
@@ -84,13 +86,19 @@ class CheckpointPolicy:
     def __init__(
         self, config: RunConfig, ranks: Ranks, received: Sequence[Signals], writing: Callable[[], bool]
     ) -> None:
-        self._config, self._is_main, self._received, self._writing = config, ranks.is_main, received, writing
-        self._steps, self._evaluation = Consensus(ranks), Consensus(ranks)
+        self._config = config
+        self._is_main = ranks.is_main
+        self._received = received
+        self._writing = writing
+        self._steps = Consensus(ranks)
+        self._evaluation = Consensus(ranks)
         self.taken(0)
 
     def taken(self, epochs: int) -> None:
         """Record that a checkpoint of `epochs` whole epochs was taken."""
-        self._due, self._epochs, self._at = False, epochs, time.monotonic()
+        self._due = False
+        self._epochs = epochs
+        self._at = time.monotonic()
         self._steps.begin()
 
     def begin(self) -> None:

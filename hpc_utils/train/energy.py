@@ -62,10 +62,10 @@ class Rapl(EnergyMeter):
     def _read(self) -> float:
         try:
             for zone in self._zones:
-                now = int((zone / "energy_uj").read_text())
-                used = now - self._last.get(zone, now)
+                reading = int((zone / "energy_uj").read_text())
+                used = reading - self._last.get(zone, reading)
                 self._total += used if used >= 0 else used + int((zone / "max_energy_range_uj").read_text())
-                self._last[zone] = now
+                self._last[zone] = reading
         except OSError:
             return math.nan
         return self._total / 1e6 if self._zones else math.nan
@@ -77,7 +77,8 @@ class Nvml(EnergyMeter):
     source = "nvml"
 
     def __init__(self, gpu: nvml.Device) -> None:
-        self._gpu, self.name = gpu, gpu.name
+        self._gpu = gpu
+        self.name = gpu.name
 
     def _read(self) -> float:
         millijoules = self._gpu.query("nvmlDeviceGetTotalEnergyConsumption")
@@ -88,21 +89,21 @@ def meter(device: torch.device) -> EnergyMeter:
     """The meter of `device`; its readings are NaN if there is no counter."""
     try:
         if device.type == "cpu":
-            found = Rapl()
+            counter = Rapl()
         elif torch.version.hip:
             return EnergyMeter()
         else:
-            found = Nvml(nvml.Device(str(torch.cuda.get_device_properties(device).uuid), nvml.library()))
-        return EnergyMeter() if math.isnan(found.joules()) else found
+            counter = Nvml(nvml.Device(str(torch.cuda.get_device_properties(device).uuid), nvml.library()))
+        return EnergyMeter() if math.isnan(counter.joules()) else counter
     except Exception:  # no counter, or a driver's fault, which must not fail the run
         return EnergyMeter()
 
 
 def once(readings: Iterable[tuple[str, float]]) -> list[float]:
     """Attribute each counter's joules to the first rank that reads it, and 0 to the others."""
-    seen: set[str] = set()
+    counters: set[str] = set()
     parts = []
     for name, joules in readings:
-        parts.append(0 * joules if name in seen else joules)  # NaN stays NaN
-        seen.add(name)
+        parts.append(0 * joules if name in counters else joules)  # NaN stays NaN
+        counters.add(name)
     return parts

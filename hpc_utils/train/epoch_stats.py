@@ -30,7 +30,8 @@ class UsageMeter:
     """Measures this rank's usage between `start` and `stop`."""
 
     def __init__(self, ranks: Ranks, meter: EnergyMeter) -> None:
-        self._share, self._energy = ranks.share, meter
+        self._share = ranks.share
+        self._energy = meter
         is_apart = ranks.ranks_per_node == 1 or ranks.cores  # no other rank uses this one's CPUs
         self._cpus = (ranks.cores or cpu.usable()) if psutil.LINUX and is_apart and not ranks.share else ()
 
@@ -57,8 +58,8 @@ class UsageMeter:
             pids = [os.getpid(), *(worker.pid for worker in multiprocessing.active_children())]
             # User and system time, also of children that ended.
             used["outside_seconds"] = -sum(sum(psutil.Process(pid).cpu_times()[:4]) for pid in pids)
-            each = psutil.cpu_times(percpu=True)
-            for times in (each[number] for number in self._cpus):
+            cpu_times = psutil.cpu_times(percpu=True)
+            for times in (cpu_times[number] for number in self._cpus):
                 used["outside_seconds"] += times.user + times.nice + times.system
                 used["steal_seconds"] += times.steal
         return used
@@ -97,14 +98,14 @@ class EpochStats:
     def state(self, steps: list[StepTime]) -> dict[str, Any]:
         """Return tensors and plain values for a checkpoint; `steps` are the steps since the last restart."""
         sums = {name: value.cpu() for name, value in self.sums.items()}
-        steps = [(one.seconds, one.phases) for one in self.steps + steps]
+        steps = [(step.seconds, step.phases) for step in self.steps + steps]
         return vars(self) | {"usage": dict(self.usage), "sums": sums, "steps": steps}
 
     @classmethod
     def continued(cls, state: dict[str, Any], device: torch.device) -> EpochStats:
         """Restore from `state`."""
         sums = {name: value.to(device) for name, value in state["sums"].items()}
-        steps = [StepTime(*one) for one in state["steps"]]
+        steps = [StepTime(*values) for values in state["steps"]]
         return cls(**state | {"usage": Usage(state["usage"]), "sums": sums, "steps": steps})
 
 

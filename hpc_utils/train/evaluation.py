@@ -26,8 +26,11 @@ class Evaluation:
     def __init__(
         self, model: nn.Module, workload: Workload, config: RunConfig, ranks: Ranks, strategy: Strategy
     ) -> None:
-        self._model, self._workload, self._config = model, workload, config
-        self._ranks, self._strategy = ranks, strategy
+        self._model = model
+        self._workload = workload
+        self._config = config
+        self._ranks = ranks
+        self._strategy = strategy
         self._loader = Loader(workload.test, workload, config, ranks.device)
 
     @torch.no_grad()  # not inference_mode: training reuses FSDP's gathered weights
@@ -41,7 +44,8 @@ class Evaluation:
         Raises:
             WorkloadError: a metric is a mean over the batch, or the accuracy exceeds 1.
         """
-        ranks, workload = self._ranks, self._workload
+        ranks = self._ranks
+        workload = self._workload
         ranks.synchronize()
         begun = time.perf_counter()
         self._model.eval()
@@ -79,9 +83,12 @@ class Evaluation:
         Forward passes may contain collectives, so all ranks run the same number of batches: a rank with one batch less
         runs a one-sample batch that does not count.
         """
-        size, share, world = len(self._workload.test), self._config.eval_batch, self._ranks.world_size
+        size = len(self._workload.test)
+        share = self._config.eval_batch
+        world = self._ranks.world_size
         indices = [*evaluation_indices(size, share, rank=self._ranks.rank, world_size=world)]
-        counted, most = len(indices), -(-size // (share * world))
+        counted = len(indices)
+        most = -(-size // (share * world))
         return indices + [torch.tensor([0])] * (most - counted), counted
 
 
@@ -90,11 +97,11 @@ def _require_sums(workload: Workload, outputs: Any, targets: Any) -> None:
 
     It is not tried on outputs or targets that are no tensors, which cannot be divided.
     """
-    both = [value for value in (outputs, targets) if isinstance(value, Tensor) and value.ndim]
-    if len(both) < 2 or len(outputs) != len(targets) or not (half := len(targets) // 2):
+    tensors = [value for value in (outputs, targets) if isinstance(value, Tensor) and value.ndim]
+    if len(tensors) < 2 or len(outputs) != len(targets) or not (half := len(targets) // 2):
         return
     parts = slice(2 * half), slice(half), slice(half, 2 * half)
     for name, metric in workload.metrics.items():
-        whole, first, second = (float(metric(outputs[part], targets[part])) for part in parts)
-        if whole and math.isclose(whole, (first + second) / 2, rel_tol=1e-3):
+        batch_sum, first_sum, second_sum = (float(metric(outputs[part], targets[part])) for part in parts)
+        if batch_sum and math.isclose(batch_sum, (first_sum + second_sum) / 2, rel_tol=1e-3):
             raise WorkloadError(f"the metric `{name}` is a mean over the batch: it must be the sum over its samples")

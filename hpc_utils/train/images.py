@@ -50,15 +50,22 @@ class ImageSource:
         channels_last: bool = True,
         pin_memory: bool = True,
     ) -> None:
-        self.mean, self.std = images.mean, images.std
-        self.pixels, self.labels = images.images, torch.from_numpy(np.array(images.labels))
-        self.seed, self.padding, self.flip, self.cutout = seed, padding, flip, cutout
+        self.mean = images.mean
+        self.std = images.std
+        self.pixels = images.images
+        self.labels = torch.from_numpy(np.array(images.labels))
+        self.seed = seed
+        self.padding = padding
+        self.flip = flip
+        self.cutout = cutout
         self.alternate = alternate
-        self.size, self.crop = size, crop
-        self.channels_last, self.pin_memory = channels_last, pin_memory
+        self.size = size
+        self.crop = crop
+        self.channels_last = channels_last
+        self.pin_memory = pin_memory
         statistics = augment.IMAGENET if size and len(images.mean) == 3 else (images.mean, images.std)
         mean, std = (torch.tensor(value, dtype=torch.float64) for value in statistics)
-        self._normalisation = tuple(one.float().view(1, -1, 1, 1) for one in (255 * mean, 1 / (255 * std)))
+        self._normalisation = tuple(constant.float().view(1, -1, 1, 1) for constant in (255 * mean, 1 / (255 * std)))
         self._constants: dict[torch.device, tuple[Tensor, ...]] = {}
 
     def __len__(self) -> int:
@@ -104,7 +111,7 @@ class ImageSource:
         layout = torch.channels_last if self.channels_last else torch.contiguous_format
         images = pixels.permute(0, 3, 1, 2).to(torch.float32, memory_format=layout)
         if pixels.device not in self._constants:
-            self._constants[pixels.device] = tuple(one.to(pixels.device) for one in self._normalisation)
+            self._constants[pixels.device] = tuple(constant.to(pixels.device) for constant in self._normalisation)
         mean, scale = self._constants[pixels.device]
         images.sub_(mean).mul_(scale)
         return augment.cut_out_(images, drawn, self.cutout) if self.cutout else images
@@ -114,7 +121,8 @@ class DeviceImages:
     """All images of a source in device memory."""
 
     def __init__(self, source: ImageSource, device: torch.device) -> None:
-        self._source, self._device = source, device
+        self._source = source
+        self._device = device
         self._pixels = torch.from_numpy(np.array(source.pixels)).to(device)
         self._labels = source.labels.to(device)
 
@@ -123,10 +131,11 @@ class DeviceImages:
 
     def parts(self, indices: Iterable[Tensor], epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield (indices, random numbers) on the device for each tensor of indices: what `finish` makes a batch of."""
-        source, steps = self._source, iter(indices)
-        while ahead := list(itertools.islice(steps, AHEAD)):
-            sizes = [len(own) for own in ahead]
-            chosen = source.move(torch.cat(ahead), self._device)
+        source = self._source
+        steps = iter(indices)
+        while next_batches := list(itertools.islice(steps, AHEAD)):
+            sizes = [len(batch) for batch in next_batches]
+            chosen = source.move(torch.cat(next_batches), self._device)
             drawn = source.draw(chosen, epoch)
             yield from zip(chosen.split(sizes), drawn.split(sizes, dim=1), strict=True)
 

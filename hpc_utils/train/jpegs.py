@@ -29,7 +29,8 @@ class Jpegs:
         torchvision_models()
         from torchvision import transforms
 
-        self.labels, self.files = images.labels.tolist(), []
+        self.labels = images.labels.tolist()
+        self.files = []
         for pixels in images.images:
             Image.fromarray(pixels).save(file := io.BytesIO(), "JPEG", quality=QUALITY)
             self.files.append(file.getvalue())

@@ -33,7 +33,8 @@ class Loader:
     def __init__(self, source: Any, workload: Workload, config: RunConfig, device: torch.device) -> None:
         if config.loader == "device":
             source = DeviceImages(source, device)
-        self.source, self.device = source, device
+        self.source = source
+        self.device = device
         self._batches: list[Numbered] = []
         self._loader = None
         if config.loader == "workers":
@@ -78,7 +79,7 @@ class Loader:
         """Yield, as `batches` does, what `finish` makes each batch of: for images on the device their indices and random
         numbers, else the batch itself."""
         if self._loader is not None:
-            self._batches[:] = [Numbered(epoch, step, own.tolist()) for step, own in enumerate(indices, done)]
+            self._batches[:] = [Numbered(epoch, step, chosen.tolist()) for step, chosen in enumerate(indices, done)]
             for batch in self._loader:
                 yield to_device(tuple(batch), self.device)
         elif isinstance(self.source, DeviceImages):
@@ -92,7 +93,8 @@ class _Keyed:
     """A map-style data set indexed by `Numbered` batches; workers reseed at each batch."""
 
     def __init__(self, source: Any, seed: int) -> None:
-        self._source, self._seed = source, seed
+        self._source = source
+        self._seed = seed
 
     def __len__(self) -> int:
         return len(self._source)

@@ -20,7 +20,7 @@ from hpc_utils.records.folder import CHECKPOINTS
 
 from . import compilation, memory, operations, optim, precision, randomness
 from .blocks import checkpoint_activations
-from .checkpoint import CheckpointError, Checkpoints, read
+from .checkpoint import CheckpointError, Checkpoints, read_checkpoint
 from .checkpoint_policy import CheckpointPolicy, StopRequest
 from .evaluation import Evaluation
 from .loader import Loader
@@ -51,7 +51,9 @@ class Trainer:
 
     def __init__(self, config: RunConfig, ranks: Ranks, recorder: Recorder, received: Sequence[Signals] = ()) -> None:
         begun = time.perf_counter()
-        self.config, self.ranks, self.recorder = config, ranks, recorder
+        self.config = config
+        self.ranks = ranks
+        self.recorder = recorder
         device = ranks.device
         randomness.seed(config.seed)
         self.workload: Workload = resolve(config)
@@ -149,7 +151,8 @@ class Trainer:
         """Run and record one step on one batch; with `graph`, on a part of the loader."""
         lr = self._next_lr()
         if self.graph:
-            samples, (loss, sums) = self._samples, self.graph((inputs, targets))
+            samples = self._samples
+            loss, sums = self.graph((inputs, targets))
         else:
             samples = batch_size(targets)
             loss, sums = self._learn(inputs, targets, self.recorder.lap)
@@ -164,7 +167,9 @@ class Trainer:
         phase that follows: the next forward pass, or the optimizer after the last one.
         """
         self.optimizer.zero_grad()
-        parts, losses, sums = self.config.accumulate, [], {}
+        parts = self.config.accumulate
+        losses = []
+        sums = {}
         for number, (part_inputs, part_targets) in enumerate(microbatches((inputs, targets), parts), 1):
             with self.strategy.backward(last=number == parts):
                 with precision.autocast(self.config.precision, self.ranks.device):
@@ -207,7 +212,8 @@ class Trainer:
         if self.config.step_graph:
             steps = max(steps, WARM_UP)
         if steps:
-            kept, before = self.strategy.keep(), randomness.take(self.ranks.device)
+            weights = self.strategy.keep()
+            before = randomness.take(self.ranks.device)
             self.strategy.wrapped.train()
             batches = self.loader.batches([*itertools.islice(itertools.cycle(self.sampler.epoch(1)), steps)], epoch=0)
             shortest = math.inf
@@ -220,7 +226,7 @@ class Trainer:
                 clock.step()
                 self.strategy.require_gradients()
             self.ranks.require_periods(shortest)
-            self.strategy.put_back(kept)
+            self.strategy.put_back(weights)
             randomness.put(before, self.ranks.device)
             if self.config.step_graph:
                 self._note_eager_steps(clock)
@@ -247,16 +253,19 @@ class Trainer:
     def _capture(self) -> None:
         """Capture the step. One replay, which moves the graph to the device, is undone."""
         begun = time.perf_counter()
-        device, optimizer = self.ranks.device, self.optimizer
+        device = self.ranks.device
+        optimizer = self.optimizer
         self.scaler.scale(torch.zeros((), device=device))  # creates its scale, which a replay would create again
-        weights, random, scale = self.strategy.keep(), randomness.take(device), self.scaler.state_dict()
+        weights = self.strategy.keep()
+        random_state = randomness.take(device)
+        scale = self.scaler.state_dict()
         state = on_host(state_tensors(optimizer))  # a copy on the device would count as training's memory
         self.capture(next(self.loader.parts(itertools.islice(self.sampler.epoch(1), 1), epoch=0)))
         for value, former in zip(state_tensors(optimizer), state, strict=True):
             value.copy_(former)
         self.strategy.put_back(weights)
         self.scaler.load_state_dict(scale)
-        randomness.put(random, device)
+        randomness.put(random_state, device)
         self.ranks.barrier()
         self.recorder.facts["step_graph"]["capture_seconds"] = time.perf_counter() - begun
 
@@ -347,9 +356,10 @@ class Trainer:
     def state(self) -> dict[str, Any] | None:
         """Return everything a resume needs, on rank 0's host; None on other ranks. Collective; call it while paused."""
         strategy = self.strategy
-        own = {"random": randomness.take(self.ranks.device), "recorder": self.recorder.own_state()}
-        everyone = self.ranks.gather(own | {"strategy": strategy.own_state()})
-        model, optimizer = strategy.weights(), strategy.optimizer_state(self.optimizer)
+        rank_state = {"random": randomness.take(self.ranks.device), "recorder": self.recorder.own_state()}
+        everyone = self.ranks.gather(rank_state | {"strategy": strategy.own_state()})
+        model = strategy.weights()
+        optimizer = strategy.optimizer_state(self.optimizer)
         if not self.ranks.is_main:
             return None
         return {
@@ -368,16 +378,16 @@ class Trainer:
         Raises:
             CheckpointError: the checkpoint is of another model or another number of ranks.
         """
-        found = self.checkpoints.newest() if self.ranks.is_main else None
-        path = self.ranks.broadcast(found and found[0])
+        newest = self.checkpoints.newest() if self.ranks.is_main else None
+        path = self.ranks.broadcast(newest and newest[0])
         if path is None:
             return
-        state = found[1] if found else read(path)
+        state = newest[1] if newest else read_checkpoint(path)
         try:
-            own = state["ranks"][self.ranks.rank]
+            rank_state = state["ranks"][self.ranks.rank]
             self.strategy.load_optimizer_state(self.optimizer, state["optimizer"])
             self.strategy.load_weights(state["model"])
-            self.strategy.load_own_state(own["strategy"])
+            self.strategy.load_own_state(rank_state["strategy"])
             self.scaler.load_state_dict(state["scaler"])
         except (LookupError, RuntimeError, TypeError, ValueError) as error:
             raise CheckpointError(
@@ -386,8 +396,8 @@ class Trainer:
         if self.config.step_graph:
             self._share_lr()
         self.epoch, self.step = state["epoch"], state["step"]
-        self.recorder.restore(state["recorder"], own["recorder"], epoch=self.epoch, step=self.step)
+        self.recorder.restore(state["recorder"], rank_state["recorder"], epoch=self.epoch, step=self.step)
         self.recorder.expect(self.config.epochs, len(self.sampler), done=self.steps_done)
         self.policy.taken(self.epoch - 1)
-        randomness.put(own["random"], self.ranks.device)
+        randomness.put(rank_state["random"], self.ranks.device)
         self.recorder.remark(f"continued at epoch {self.epoch}, step {self.step}, from {path.name}")

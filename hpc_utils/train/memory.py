@@ -45,22 +45,22 @@ class MemoryMeter(Observer):
         `allocated` columns are of the accelerator (None on a CPU). The mode is over values rounded to MiB; the largest of
         several modes counts.
         """
-        found = self._peaks()
-        for name, seen in self._levels.items():
-            sizes = [*seen.elements()]
+        columns = self._peaks()
+        for name, counts in self._levels.items():
+            sizes = [*counts.elements()]
             modes = statistics.multimode(round(size / 2**20) for size in sizes)
-            found[f"mean_{name}_bytes"] = round(statistics.mean(sizes)) if sizes else None
-            found[f"mode_{name}_bytes"] = max(modes) * 2**20 if modes else None
-        return found
+            columns[f"mean_{name}_bytes"] = round(statistics.mean(sizes)) if sizes else None
+            columns[f"mode_{name}_bytes"] = max(modes) * 2**20 if modes else None
+        return columns
 
     def state(self) -> dict[str, Any]:
         """Return plain values for a checkpoint."""
-        return {"peaks": self._peaks(), "levels": {name: dict(seen) for name, seen in self._levels.items()}}
+        return {"peaks": self._peaks(), "levels": {name: dict(counts) for name, counts in self._levels.items()}}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from `state`."""
         self._former = state["peaks"]
-        self._levels = {name: Counter(seen) for name, seen in state["levels"].items()}
+        self._levels = {name: Counter(counts) for name, counts in state["levels"].items()}
 
     def _peaks(self) -> Bytes:
         """Peaks, those of previous attempts included."""
@@ -114,8 +114,8 @@ def _rss() -> int:
 
 def _allocated(device: torch.device) -> int:
     # torch.cuda.memory_allocated is slower: it flattens and sorts all statistics.
-    held = torch.cuda.memory_stats_as_nested_dict(device)
-    return held["allocated_bytes"]["all"]["current"] if held else 0
+    stats = torch.cuda.memory_stats_as_nested_dict(device)
+    return stats["allocated_bytes"]["all"]["current"] if stats else 0
 
 
 def _peak_rss() -> int:

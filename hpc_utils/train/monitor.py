@@ -31,30 +31,35 @@ class Monitor(Observer):
         requested = parameters.get("monitor_seconds")
         self.seconds = default if requested is None else float(requested)
         self.problems: list[str] = []
-        self._ranks, self._process = ranks, None
+        self._ranks = ranks
+        self._process = None
 
     def on_start(self, run: Path) -> None:
         if not self.seconds:
             return
         ranks = self._ranks
-        own = {"host": socket.gethostname(), "pid": os.getpid(), "rank": ranks.rank}
+        this_rank = {"host": socket.gethostname(), "pid": os.getpid(), "rank": ranks.rank}
         if ranks.device.type == "cuda" and not torch.version.hip:
-            own |= {"device": str(ranks.device), "uuid": str(torch.cuda.get_device_properties(ranks.device).uuid)}
-        everyone = ranks.broadcast(ranks.gather(own))
-        here = [other for other in everyone if other["host"] == own["host"]]
-        if here[0]["rank"] != ranks.rank:
+            this_rank |= {
+                "device": str(ranks.device),
+                "uuid": str(torch.cuda.get_device_properties(ranks.device).uuid),
+            }
+        everyone = ranks.broadcast(ranks.gather(this_rank))
+        local_ranks = [peer for peer in everyone if peer["host"] == this_rank["host"]]
+        if local_ranks[0]["rank"] != ranks.rank:
             return
         try:
             self._process = monitor.start(
-                run / MONITOR / f"{own['host']}.csv",
+                run / MONITOR / f"{this_rank['host']}.csv",
                 self.seconds,
-                ranks={f"rank{other['rank']}": other["pid"] for other in here},
-                devices={other["device"]: other["uuid"] for other in here if "device" in other},
+                ranks={f"rank{peer['rank']}": peer["pid"] for peer in local_ranks},
+                devices={peer["device"]: peer["uuid"] for peer in local_ranks if "device" in peer},
             )
         except OSError as error:
             self.problems.append(f"monitor: {error}")
 
     def on_end(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        process, self._process = self._process, None
+        process = self._process
+        self._process = None
         if process and (fault := monitor.stop(process)):
             self.problems.append(f"monitor: {fault}")

@@ -25,7 +25,8 @@ def per_sample(workload: Workload, model: nn.Module, batch: Batch) -> float:
         Exception: the model depends on tensor values, or uses operators without a fake implementation.
     """
     step = _Step(workload, model)
-    fakes, counter = FakeTensorMode(allow_non_fake_inputs=True), FlopCounterMode(display=False)
+    fakes = FakeTensorMode(allow_non_fake_inputs=True)
+    counter = FlopCounterMode(display=False)
     with _silent("torch._subclasses.fake_tensor"), fakes as fake, counter:
         state = {name: fake.from_tensor(value) for name, value in (*step.named_parameters(), *step.named_buffers())}
         weights = [value for value in state.values() if value.requires_grad]
@@ -38,7 +39,8 @@ def per_sample(workload: Workload, model: nn.Module, batch: Batch) -> float:
 def _silent(name: str) -> Iterator[None]:
     """In the block, that logger says nothing: the exception says it."""
     logger = logging.getLogger(name)
-    before, logger.disabled = logger.disabled, True
+    before = logger.disabled
+    logger.disabled = True
     try:
         yield
     finally:
@@ -50,7 +52,8 @@ class _Step(nn.Module):
 
     def __init__(self, workload: Workload, model: nn.Module) -> None:
         super().__init__()
-        self.model, self._workload = model, workload
+        self.model = model
+        self._workload = workload
 
     def forward(self, inputs: Any, targets: Any) -> Tensor:
         return self._workload.loss(self._workload.forward(self.model, inputs), targets)

@@ -18,8 +18,8 @@ def build(model: nn.Module, config: RunConfig, peak_lr: float) -> torch.optim.Op
     fused = config.fused_optimizer or None
     trained = [p for p in model.parameters() if p.requires_grad]
     decayed = [p for p in trained if p.ndim > 1 or config.weight_decay_on == "all"]
-    others = [p for p in trained if p.ndim <= 1 and config.weight_decay_on != "all"]
-    groups = [{"params": decayed, "weight_decay": config.weight_decay}, {"params": others, "weight_decay": 0.0}]
+    undecayed = [p for p in trained if p.ndim <= 1 and config.weight_decay_on != "all"]
+    groups = [{"params": decayed, "weight_decay": config.weight_decay}, {"params": undecayed, "weight_decay": 0.0}]
     groups = [group for group in groups if group["params"]]
     if config.optimizer == "adamw":
         return torch.optim.AdamW(groups, lr=peak_lr, betas=(config.momentum, 0.999), fused=fused)

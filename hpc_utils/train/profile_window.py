@@ -55,9 +55,12 @@ class ProfileWindow(NoWindow):
         profile = parameters["profile"]
         self._profiler = profiler(profile, ranks)
         self._length = parameters.get("profile_steps") or PROFILE_STEPS[profile]
-        self._ranks, self._pause = ranks, pause
+        self._ranks = ranks
+        self._pause = pause
         self._ranges = StepRanges(self._profiler)
-        self._epoch, self._step, self._last = 1, 1, None  # the next step, and the last of the epoch if known
+        self._epoch = 1
+        self._step = 1  # the next one
+        self._last = None  # the last step of the epoch, if known
         self._seen = self._taken = 0  # steps of this process, steps in the window
         self._is_armed = self._is_open = self._is_running = False
         self._is_due = True
@@ -68,7 +71,9 @@ class ProfileWindow(NoWindow):
         self._run = run
 
     def on_epoch(self, rows: Sequence[Mapping[str, Any]], first: int, last: int | None) -> None:
-        self._epoch, self._step, self._last = len(rows) + 1, first, last
+        self._epoch = len(rows) + 1
+        self._step = first
+        self._last = last
         if not self._is_armed:
             self._profiler.arm(self._run)
             self._is_armed = True
@@ -100,7 +105,8 @@ class ProfileWindow(NoWindow):
         self._close()
 
     def _open(self) -> None:
-        self._is_due, self._is_open = False, True
+        self._is_due = False
+        self._is_open = True
         self._ranks.synchronize()
         try:
             self._profiler.start()
@@ -112,7 +118,9 @@ class ProfileWindow(NoWindow):
 
     def _close(self) -> None:
         """Close the window if it is open, normally or after an error of the run."""
-        running, self._is_open, self._is_running = self._is_running, False, False
+        running = self._is_running
+        self._is_open = False
+        self._is_running = False
         if not running:
             return
         try:

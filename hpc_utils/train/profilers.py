@@ -55,8 +55,8 @@ class TorchProfiler(Profiler):
 
     def __init__(self, ranks: Ranks) -> None:
         activity = torch.profiler.ProfilerActivity
-        seen = [activity.CPU, *([activity.CUDA] if ranks.device.type == "cuda" else [])]
-        self._profiler = torch.profiler.profile(activities=seen)
+        activities = [activity.CPU, *([activity.CUDA] if ranks.device.type == "cuda" else [])]
+        self._profiler = torch.profiler.profile(activities=activities)
         self._name = f"rank{ranks.rank}.trace.json.gz"
         self._open: list[AbstractContextManager] = []
 
@@ -69,9 +69,9 @@ class TorchProfiler(Profiler):
 
     def stop(self) -> None:
         self._profiler.stop_trace()
-        beside = self._folder / f".{self._name}"
-        self._profiler.export_chrome_trace(str(beside))
-        beside.replace(self._folder / self._name)
+        temporary = self._folder / f".{self._name}"
+        self._profiler.export_chrome_trace(str(temporary))
+        temporary.replace(self._folder / self._name)
 
     def push(self, name: str) -> None:
         self._open.append(torch.profiler.record_function(name))
@@ -126,7 +126,8 @@ class PySpy(Profiler):
         self._log = run / "logs" / f"profiler{self._rank}.log"
         self._log.parent.mkdir(exist_ok=True)
         if sys.platform == "linux":  # under Yama, a process may otherwise trace only its children (prctl(2))
-            pr_set_ptracer, any_process = 0x59616D61, ctypes.c_ulong(-1)
+            pr_set_ptracer = 0x59616D61
+            any_process = ctypes.c_ulong(-1)
             ctypes.CDLL(None).prctl(pr_set_ptracer, any_process, 0, 0, 0)
 
     def start(self) -> None:

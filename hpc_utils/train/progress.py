@@ -24,7 +24,10 @@ class Progress(Observer):
 
     def expect(self, epochs: int, steps: int, *, done: int = 0) -> None:
         """Set the plan: `epochs` of `steps` each (0: unknown), and the `done` steps of previous attempts."""
-        self._epochs, self._total, self._done, self._next = epochs, epochs * steps, done, 0.0
+        self._epochs = epochs
+        self._total = epochs * steps
+        self._done = done
+        self._next = 0.0
         self._shown = max(0, (done - 1) // steps) if steps else 0
 
     def on_start(self, run: Path) -> None:
@@ -34,25 +37,25 @@ class Progress(Observer):
         if not (self._show and self._total):
             return
         self._done += 1
-        if (now := time.monotonic()) >= self._next:
-            self._next = now + HEARTBEAT
+        if (moment := time.monotonic()) >= self._next:
+            self._next = moment + HEARTBEAT
             # Not synced to disk: that would slow the step, and a lost update does no harm.
-            beside = self._path.with_name(".progress.json")
+            temporary = self._path.with_name(".progress.json")
             with contextlib.suppress(OSError):  # a full disk
-                beside.write_text(json.dumps({"step": self._done, "steps": self._total, "at": time.time()}))
-                beside.replace(self._path)
+                temporary.write_text(json.dumps({"step": self._done, "steps": self._total, "at": time.time()}))
+                temporary.replace(self._path)
 
     def on_epoch(self, rows: Sequence[Mapping[str, Any]], first: int, last: int | None) -> None:
         """Print the line of the previous epoch, whose row is now complete."""
         if not self._show or len(rows) <= self._shown:
             return
-        self._shown, row = len(rows), rows[-1]
+        self._shown = len(rows)
+        row = rows[-1]
         total = f"/{self._epochs}" if self._epochs else ""
         parts = [f"epoch {row['epoch']}{total}", f"{row['throughput']:,.0f} samples/s"]
-        shown = (
-            name for name in row if name == "train_loss" or name.startswith("test_")
-        )  # with a workload's own metrics
-        parts += [f"{name.replace('_', ' ')} {row[name]:.4f}" for name in shown if row[name] is not None]
+        # With a workload's own metrics.
+        metrics = (name for name in row if name == "train_loss" or name.startswith("test_"))
+        parts += [f"{name.replace('_', ' ')} {row[name]:.4f}" for name in metrics if row[name] is not None]
         with contextlib.suppress(OSError):  # a log on a full disk does not stop the run
             print(*parts, sep="  ", flush=True)
 

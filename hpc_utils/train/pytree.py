@@ -28,9 +28,9 @@ def _rebuild(value: Any, function: Callable[[Any], Any]) -> Any:
 
 def tensors(value: Any) -> list[Tensor]:
     """The tensors in `value`."""
-    found: list[Tensor] = []
-    apply(found.append, value)
-    return found
+    leaves: list[Tensor] = []
+    apply(leaves.append, value)
+    return leaves
 
 
 def to_device(value: Any, device: torch.device) -> Any:

@@ -18,19 +18,19 @@ def seed(value: int) -> None:
 
 def take(device: torch.device) -> dict[str, Any]:
     """Return the state of all generators, that of `device` included, as tensors and plain values."""
-    name, keys, *rest = np.random.get_state()
+    name, keys, *position = np.random.get_state()
     return {
         "torch": torch.get_rng_state(),
         "device": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
         "python": random.getstate(),
-        "numpy": [name, torch.from_numpy(keys.astype(np.int64)), *rest],
+        "numpy": [name, torch.from_numpy(keys.astype(np.int64)), *position],
     }
 
 
 def host_state() -> tuple[object, ...]:
     """The state of the host's generators, to compare."""
-    _, keys, *rest = np.random.get_state()
-    return bytes(torch.get_rng_state().numpy()), random.getstate(), bytes(keys), *rest
+    _, keys, *position = np.random.get_state()
+    return bytes(torch.get_rng_state().numpy()), random.getstate(), bytes(keys), *position
 
 
 def put(state: dict[str, Any], device: torch.device) -> None:
@@ -39,5 +39,5 @@ def put(state: dict[str, Any], device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.set_rng_state(state["device"], device)
     random.setstate(state["python"])
-    name, keys, *rest = state["numpy"]
-    np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))
+    name, keys, *position = state["numpy"]
+    np.random.set_state((name, keys.numpy().astype(np.uint32), *position))

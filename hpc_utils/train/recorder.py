@@ -94,7 +94,8 @@ class Recorder:
         self.facts: dict[str, Any] = {}
         self.path: Path | None = None
         self.rows: list[dict[str, Any]] = []
-        self._redo, self._sources = redo, sources
+        self._redo = redo
+        self._sources = sources
         self._writer: RunWriter | None = None  # on rank 0 only
         self._expected: int | None = None  # steps per epoch
         self._stats = EpochStats()
@@ -170,7 +171,8 @@ class Recorder:
         self.ranks.settle()
 
     def _write_ranks(self) -> None:
-        ranks, total = self.ranks, dict(self._total)
+        ranks = self.ranks
+        total = dict(self._total)
         faults_per_step = total.pop("page_faults") / total.pop("steps")
         mine = {
             "rank": ranks.rank,
@@ -195,8 +197,8 @@ class Recorder:
         """Record the problems of all ranks' profilers and monitors, and the files of the profile."""
         facts = self._profile.facts
         problems = self.ranks.gather([text for observer in self._observers for text in observer.problems])
-        for rank, own in enumerate(problems):
-            for text in own:
+        for rank, rank_problems in enumerate(problems):
+            for text in rank_problems:
                 self.remark(f"rank {rank}: {text}")
         if facts is not None:
             self.facts["profiled"] = {**facts, "files": profiled_files(self.path)}
@@ -215,7 +217,8 @@ class Recorder:
             self._stats.restarts += 1
         else:
             self._stats = EpochStats()
-        self._in_epoch, self._is_carried = True, False
+        self._in_epoch = True
+        self._is_carried = False
         done = len(self._stats.steps)
         last = self._expected or (done + len(batches) if isinstance(batches, Sized) else None)
         for observer in self._observers:
@@ -307,8 +310,8 @@ class Recorder:
         """
         if not self.rows:
             raise RuntimeError("no epoch yet: call `note` after the first epoch")
-        if wrong := next(checks.value_faults(values), None):
-            raise ValueError(f"note: {wrong}")
+        if fault := next(checks.value_faults(values), None):
+            raise ValueError(f"note: {fault}")
         self.rows[-1].update(values)
         if self._writer:
             self._writer.write_epochs(self.rows)
@@ -336,13 +339,14 @@ class Recorder:
             epoch = self._stats.state(self._clock.finish() if self._in_epoch else [])
         return {"epoch": epoch, "total": dict(self._total), "memory": self._memory.state()}
 
-    def restore(self, state: dict[str, Any], own: dict[str, Any], *, epoch: int, step: int) -> None:
+    def restore(self, state: dict[str, Any], rank_state: dict[str, Any], *, epoch: int, step: int) -> None:
         """Continue from both states, in `epoch` after `step` steps. Call it between epochs."""
-        self.rows, self._total = state["rows"], Usage(own["total"])
-        self._memory.restore(own["memory"])
-        self._is_carried = own["epoch"] is not None
+        self.rows = state["rows"]
+        self._total = Usage(rank_state["total"])
+        self._memory.restore(rank_state["memory"])
+        self._is_carried = rank_state["epoch"] is not None
         if self._is_carried:
-            self._stats = EpochStats.continued(own["epoch"], self.ranks.device)
+            self._stats = EpochStats.continued(rank_state["epoch"], self.ranks.device)
         if self._writer:
             self._writer.restore(state["writer"], epoch=epoch, step=step)
             if self.rows:

@@ -70,10 +70,12 @@ def builder(config: RunConfig) -> functools.partial:
     try:
         signature.bind(**arguments)
     except TypeError as error:
-        near = [
-            toml_config.nearest(one, signature.parameters) for one in arguments if one not in signature.parameters
+        suggestions = [
+            toml_config.nearest(argument, signature.parameters)
+            for argument in arguments
+            if argument not in signature.parameters
         ]
-        hint = f"; did you mean {near[0]}?" if any(near) else ""
+        hint = f"; did you mean {suggestions[0]}?" if any(suggestions) else ""
         raise WorkloadError(f"{name}{signature} does not take these workload_args: {error}{hint}") from None
     return functools.partial(function, **arguments)
 
@@ -87,13 +89,19 @@ def _fault(name: str, error: BaseException) -> str:
     """Why `name` was not imported, in one line."""
     module, _, function = name.partition(":")
     if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
-        near = toml_config.nearest(module, (path.stem for path in Path.cwd().glob("*.py")))
-        remedy = f"did you mean {near}?" if near else "run this in the module's folder, or add that to PYTHONPATH"
+        suggestion = toml_config.nearest(module, (path.stem for path in Path.cwd().glob("*.py")))
+        remedy = (
+            f"did you mean {suggestion}?"
+            if suggestion
+            else "run this in the module's folder, or add that to PYTHONPATH"
+        )
         return f"no module {error.name!r} in {Path.cwd()} or PYTHONPATH: {remedy}"
-    if found := sys.modules.get(module):  # a module that fails to import is not kept
-        known = dict(inspect.getmembers(found, inspect.isfunction))
-        return f"{found.__file__} has no {function!r}: {toml_config.hint(function, known)}"
+    if partial_module := sys.modules.get(module):  # a module that fails to import is not kept
+        functions = dict(inspect.getmembers(partial_module, inspect.isfunction))
+        return f"{partial_module.__file__} has no {function!r}: {toml_config.hint(function, functions)}"
     installed = (*sysconfig.get_paths().values(), "<", __file__)
-    own = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(installed)]
-    place = f"{own[-1].filename}:{own[-1].lineno}: " if own else ""
+    user_frames = [
+        frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(installed)
+    ]
+    place = f"{user_frames[-1].filename}:{user_frames[-1].lineno}: " if user_frames else ""
     return f"{place}{type(error).__name__}: {error}".splitlines()[0]

@@ -56,7 +56,7 @@ def train(config: RunConfig, *, redo: bool = False) -> Result:
     exact = precision.matmul_precision(config.precision, deterministic=config.deterministic)
     with setup(config, launcher.find(config.workload)) as ranks, exact, signals.listen() as received:
         compilation.require(config, ranks.device)
-        own = builder(config) if ":" in config.workload else None  # refused before anything is written
+        workload_builder = builder(config) if ":" in config.workload else None  # refused before anything is written
         recorder = Recorder(
             config.workload,
             global_batch=config.batches(ranks.world_size)[0],
@@ -69,8 +69,8 @@ def train(config: RunConfig, *, redo: bool = False) -> Result:
         recorder.facts["precision"] = config.precision
         try:
             with recorder:
-                if own and is_loop(own.func):
-                    own().run(ranks, recorder, received)
+                if workload_builder and is_loop(workload_builder.func):
+                    workload_builder().run(ranks, recorder, received)
                 else:
                     loop.Trainer(config, ranks, recorder, received).run()
         except signals.Stopped:

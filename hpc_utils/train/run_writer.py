@@ -59,7 +59,9 @@ class RunWriter:
         redo: bool = False,
         sources: Iterable[Path] = (),
     ) -> None:
-        self._ranks, self._parameters, self._facts = ranks, parameters, facts
+        self._ranks = ranks
+        self._parameters = parameters
+        self._facts = facts
         self._is_claimant = folder is None
         if folder is None:
             layout = {"nodes": ranks.nodes, "ranks_per_node": ranks.ranks_per_node}
@@ -85,7 +87,8 @@ class RunWriter:
 
     def write_run(self) -> None:
         """Write `run.json`."""
-        ranks, global_batch = self._ranks, self._parameters["global_batch"]
+        ranks = self._ranks
+        global_batch = self._parameters["global_batch"]
         self.folder.write_json(
             "run.json",
             {
@@ -113,24 +116,24 @@ class RunWriter:
 
     def write_epochs(self, rows: Sequence[Row]) -> None:
         """Write `epochs.csv`; a workload's own metrics come last."""
-        known = schema.names(schema.EPOCHS)
-        own = sorted({name for row in rows for name in row} - set(known))
-        self.folder.write_table("epochs.csv", known + own, map(_known, rows))
+        columns = schema.names(schema.EPOCHS)
+        metrics = sorted({name for row in rows for name in row} - set(columns))
+        self.folder.write_table("epochs.csv", columns + metrics, map(_without_nan, rows))
 
     def append_steps(self, epoch: int, times: Sequence[Sequence[StepTime]]) -> None:
         """Append every rank's steps of an epoch to `steps.csv.gz`."""
         rows = [
             {"rank": rank, "epoch": epoch, "step": number, "seconds": step.seconds, **step.phases}
-            for rank, own in enumerate(times)
-            for number, step in enumerate(own, 1)
+            for rank, rank_steps in enumerate(times)
+            for number, step in enumerate(rank_steps, 1)
         ]
         self.folder.append_table(STEPS, schema.names(schema.STEPS), rows)
 
     def write_ranks(self, rows: Sequence[Row]) -> None:
         """Write `ranks.csv`."""
-        known = schema.names(schema.RANKS)
-        rows = [{name: row.get(name) for name in known} for row in rows]
-        self.folder.write_table("ranks.csv", known, map(_known, rows))
+        columns = schema.names(schema.RANKS)
+        rows = [{name: row.get(name) for name in columns} for row in rows]
+        self.folder.write_table("ranks.csv", columns, map(_without_nan, rows))
 
     def finish(self) -> None:
         """Write the final `run.json`; without a launcher, verify the records and print their folder."""
@@ -167,8 +170,9 @@ class RunWriter:
         self._former = [*former, last | {"until_epoch": epoch, "until_step": step}]
         self._remarks[:0] = state["remarks"]
         if last["digest"] != self._origin["digest"]:
-            now, before = (str(digest)[:12] for digest in (self._origin["digest"], last["digest"]))
-            self.remark(f"NOTE: the code has changed since that checkpoint: its digest is {now}, was {before}")
+            current_digest, former_digest = (str(digest)[:12] for digest in (self._origin["digest"], last["digest"]))
+            digests = f"its digest is {current_digest}, was {former_digest}"
+            self.remark(f"NOTE: the code has changed since that checkpoint: {digests}")
         if not self.folder.restore(STEPS, **state["steps"]):
             self.remark(f"the step times before epoch {epoch} are lost: no previous {STEPS} has them")
         self._write_origin()
@@ -178,6 +182,6 @@ class RunWriter:
         self.write_run()
 
 
-def _known(row: Row) -> Row:
+def _without_nan(row: Row) -> Row:
     """`row` with NaN replaced by None."""
     return {name: None if value != value else value for name, value in row.items()}

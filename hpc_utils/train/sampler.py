@@ -37,8 +37,11 @@ class Sampler:
                 f"the data set has {size} samples, fewer than one global batch of {global_batch}: "
                 f"use a smaller batch, or set steps_per_epoch to reshuffle"
             )
-        self.size, self.global_batch, self.seed = size, global_batch, seed
-        self.rank, self.per_rank = rank, global_batch // world_size
+        self.size = size
+        self.global_batch = global_batch
+        self.seed = seed
+        self.rank = rank
+        self.per_rank = global_batch // world_size
         self.steps = steps or size // global_batch
         self.dropped = 0 if steps else size % global_batch
         self._fixed = steps is not None

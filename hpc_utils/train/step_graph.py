@@ -99,7 +99,8 @@ class ReplayWatch:
     """
 
     def __init__(self, timeout: float) -> None:
-        self._timeout, self._device = timeout, torch.cuda.current_device()
+        self._timeout = timeout
+        self._device = torch.cuda.current_device()
         self._pending: deque[torch.cuda.Event] = deque()
         self._closed = threading.Event()
         threading.Thread(target=self._watch, name="replay watch", daemon=True).start()
@@ -135,7 +136,8 @@ class ReplayWatch:
 
 def require_capturable(optimizer: Optimizer) -> None:
     """Raise WorkloadError unless `optimizer` can be captured, and `zero_state` makes it a fresh one."""
-    kind, groups = type(optimizer).__name__, optimizer.param_groups
+    kind = type(optimizer).__name__
+    groups = optimizer.param_groups
     why = ""
     if type(optimizer) not in ZERO_STATE:
         why = f"supported are {', '.join(kind.__name__ for kind in ZERO_STATE)}"

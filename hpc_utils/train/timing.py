@@ -62,10 +62,13 @@ class StepClock:
 
     def finish(self) -> list[StepTime]:
         """Return the epoch's steps so far. The device must be synchronised."""
-        times, before = [], None
+        times = []
+        before = None
         for number, laps in enumerate(self._steps):
-            before, end = self._begins.get(number, before), laps[-1][1]
-            phases, last = {}, before
+            before = self._begins.get(number, before)
+            end = laps[-1][1]
+            phases = {}
+            last = before
             if number % self._every == 0:
                 for name, mark in laps:
                     phases[name] = phases.get(name, 0.0) + self._between(last, mark)

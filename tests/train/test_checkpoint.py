@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from hpc_utils.train import checkpoint, randomness
-from hpc_utils.train.checkpoint import Checkpoints, Damaged, read
+from hpc_utils.train.checkpoint import Checkpoints, Damaged, read_checkpoint
 
 from .forked import Ranks
 from .support import small_disk
@@ -56,7 +56,7 @@ def test_what_is_read_is_what_was_written(kept) -> None:
     before = state(5)
     kept.checkpoints.write(5, before)
     path, found = kept.checkpoints.newest()
-    assert read(path)["step"] == found["step"] == 5
+    assert read_checkpoint(path)["step"] == found["step"] == 5
     assert torch.equal(found["model"]["weight"], before["model"]["weight"])
     assert found["model"]["weight"].stride() == before["model"]["weight"].stride()
     assert found["optimizer"]["param_groups"] == before["optimizer"]["param_groups"]
@@ -110,7 +110,7 @@ def test_no_flipped_bit_goes_unnoticed(kept) -> None:
     for bit in random.Random(0).sample(range(len(good) * 8), 200):
         flip(path, bit)
         with pytest.raises(Damaged):
-            read(path)
+            read_checkpoint(path)
         path.write_bytes(good)
 
 

@@ -17,7 +17,8 @@ class Ddp(Strategy):
     """PyTorch's DistributedDataParallel (Li et al. 2020, VLDB 13(12))."""
 
     def wrap(self) -> nn.Module:
-        config, device = self.config, self.ranks.device
+        config = self.config
+        device = self.ranks.device
         wrapped = DistributedDataParallel(
             self.model,
             device_ids=[device.index] if device.type == "cuda" else None,
@@ -53,14 +54,14 @@ class Ddp(Strategy):
         if self.ranks.world_size == 1 or self.config.step_graph:
             return {}
         counters = self.wrapped._get_ddp_logging_data()
-        found = {
+        times = {
             "comm_seconds": counters.get("avg_backward_comm_time", 0),
             "overlap_seconds": counters.get("avg_backward_compute_comm_overlap_time", 0),
         }
-        return {name: value / 1e9 for name, value in found.items()} if found["comm_seconds"] else {}
+        return {name: value / 1e9 for name, value in times.items()} if times["comm_seconds"] else {}
 
-    def put_back(self, kept: Any) -> None:
-        super().put_back(kept)
+    def put_back(self, state: Any) -> None:
+        super().put_back(state)
         if self._factors:
             self._factors.forget()
 

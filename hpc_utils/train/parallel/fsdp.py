@@ -9,7 +9,7 @@ from typing import Any
 
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.checkpoint import state_dict as whole
+from torch.distributed.checkpoint import state_dict as sharded_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
@@ -32,7 +32,7 @@ class Fsdp(Strategy):
     FSDP2 requires contiguous weights, so `channels_last` applies to images and activations only.
     """
 
-    _OPTIONS = whole.StateDictOptions(full_state_dict=True, cpu_offload=True)
+    _OPTIONS = sharded_state_dict.StateDictOptions(full_state_dict=True, cpu_offload=True)
 
     def wrap(self) -> nn.Module:
         model = self.model
@@ -56,34 +56,34 @@ class Fsdp(Strategy):
         self.model.reshard()  # in training, the root's backward pass does this
 
     def keep(self) -> dict[str, Any]:
-        return {name: on_host(_own(value)) for name, value in self.model.state_dict().items()}
+        return {name: on_host(_local_shard(value)) for name, value in self.model.state_dict().items()}
 
-    def put_back(self, kept: dict[str, Any]) -> None:
+    def put_back(self, state: dict[str, Any]) -> None:
         for name, value in self.model.state_dict().items():
             if isinstance(value, Tensor):
-                _own(value).copy_(kept[name])
+                _local_shard(value).copy_(state[name])
 
     def weights(self) -> dict[str, Any] | None:
-        state = whole.get_model_state_dict(self.model, options=self._OPTIONS)
+        state = sharded_state_dict.get_model_state_dict(self.model, options=self._OPTIONS)
         return on_host(state) if self.ranks.is_main else None
 
     def load_weights(self, state: dict[str, Any]) -> None:
-        whole.set_model_state_dict(self.model, state, options=self._OPTIONS)
+        sharded_state_dict.set_model_state_dict(self.model, state, options=self._OPTIONS)
 
     # `set_optimizer_state_dict` rejects optimizers without a state, and gradients left by the warm-up.
 
     def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any] | None:
         state = optimizer.state_dict()
         state["state"] = {
-            index: {name: self._gathered(value) for name, value in own.items()}
-            for index, own in state["state"].items()
+            index: {name: self._gathered(value) for name, value in parameter_state.items()}
+            for index, parameter_state in state["state"].items()
         }
         return on_host(state) if self.ranks.is_main else None
 
     def load_optimizer_state(self, optimizer: Optimizer, state: dict[str, Any]) -> None:
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        for index, own in state["state"].items():
-            own |= {name: _sharded(value, parameters[index]) for name, value in own.items()}
+        for index, parameter_state in state["state"].items():
+            parameter_state |= {name: _sharded(value, parameters[index]) for name, value in parameter_state.items()}
         optimizer.load_state_dict(state)
 
     def _gathered(self, value: Any) -> Any:
@@ -98,9 +98,9 @@ def _apart(model: nn.Module) -> Iterator[nn.Module]:
     """The blocks to shard individually: large ones that share no weights with other modules."""
     uses = _uses(model)
     for block in blocks(model):
-        own = _uses(block)
-        tied = any(uses[parameter] != count for parameter, count in own.items())
-        if not tied and sum(parameter.nbytes for parameter in own) >= LEAST:
+        block_uses = _uses(block)
+        tied = any(uses[parameter] != count for parameter, count in block_uses.items())
+        if not tied and sum(parameter.nbytes for parameter in block_uses) >= LEAST:
             yield block
 
 
@@ -109,7 +109,7 @@ def _uses(module: nn.Module) -> Counter[nn.Parameter]:
     return Counter(parameter for _, parameter in module.named_parameters(remove_duplicate=False))
 
 
-def _own(value: Any) -> Any:
+def _local_shard(value: Any) -> Any:
     """This rank's shard of `value`."""
     return value.to_local() if isinstance(value, DTensor) else value
 

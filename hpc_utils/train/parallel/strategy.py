@@ -27,7 +27,9 @@ class Strategy:
     """
 
     def __init__(self, model: nn.Module, config: RunConfig, ranks: Ranks) -> None:
-        self.model, self.config, self.ranks = model, config, ranks
+        self.model = model
+        self.config = config
+        self.ranks = ranks
         self.wrapped = self.wrap()
 
     def wrap(self) -> nn.Module:
@@ -66,9 +68,9 @@ class Strategy:
         """Return the state that `put_back` needs to undo the following steps."""
         return weights_on_host(self.model)
 
-    def put_back(self, kept: Any) -> None:
+    def put_back(self, state: Any) -> None:
         """Restore weights and buffers, and reset any state kept between steps."""
-        self.model.load_state_dict(kept)
+        self.model.load_state_dict(state)
 
     # -- checkpoints ---------------------------------------------------------------------------------------
 

@@ -19,11 +19,11 @@ class Zero1(Ddp):
 
     def optimizer(self, build: Callable[[nn.Module], Optimizer]) -> Optimizer:
         """Rebuild the optimizer of `build` on each rank's part of the parameters, with the same groups and options."""
-        whole = build(self.model)
-        kind = type(whole)
+        template = build(self.model)
+        kind = type(template)
         accepted = inspect.signature(kind).parameters  # the defaults of AdamW, for example, have more entries
-        options = {name: value for name, value in whole.defaults.items() if name in accepted}
-        return ZeroRedundancyOptimizer(whole.param_groups, optimizer_class=kind, **options)
+        options = {name: value for name, value in template.defaults.items() if name in accepted}
+        return ZeroRedundancyOptimizer(template.param_groups, optimizer_class=kind, **options)
 
     def optimizer_state(self, optimizer: ZeroRedundancyOptimizer) -> dict[str, Any] | None:
         optimizer.consolidate_state_dict(to=0)
@@ -36,5 +36,5 @@ class Zero1(Ddp):
             # Loading moves step counts to the host, but these implementations need them on the device.
             if group.get("fused") or group.get("capturable"):
                 for parameter in group["params"]:
-                    own = optimizer.optim.state[parameter]
-                    own.update(to_device(dict(own), parameter.device))
+                    parameter_state = optimizer.optim.state[parameter]
+                    parameter_state.update(to_device(dict(parameter_state), parameter.device))
