@@ -73,7 +73,7 @@ ALGORITHMS = {"ring": ring, "tree": tree, "hierarchical": hierarchical}
 
 def cheapest(size: float, topology: Topology) -> tuple[str, float]:
     """(name, seconds) of the algorithm that takes least."""
-    return min(((name, cost(size, topology)) for name, cost in ALGORITHMS.items()), key=lambda one: one[1])
+    return min(((name, cost(size, topology)) for name, cost in ALGORITHMS.items()), key=lambda pair: pair[1])
 
 
 def bandwidths(size: float, seconds: float, ranks: int) -> tuple[float, float]:

@@ -34,9 +34,13 @@ def largest_share(devices: int, cores: int) -> float:
     return 0.9 / -(-devices // cores)
 
 
-def oversubscribed(devices: int, each: float, cores: int) -> bool:
-    """Whether `devices` of `each` whole cores, or that share of one, are more than `cores`."""
-    return each > largest_share(devices, cores) if each < 1 else devices * each > cores
+def oversubscribed(devices: int, cores_per_device: float, cores: int) -> bool:
+    """Whether `devices` of `cores_per_device` whole cores, or of that share of a core, need more than `cores`."""
+    return (
+        cores_per_device > largest_share(devices, cores)
+        if cores_per_device < 1
+        else devices * cores_per_device > cores
+    )
 
 
 def shortest_period(cores: float) -> float:

@@ -234,19 +234,21 @@ class RunConfig(BaseModel):
         A plain name that is nearly a parameter's (`epoch` for `epochs`) is refused: papermill injects
         whatever it is given, and a misspelt parameter must not silently train the default.
         """
-        known = cls.model_fields
+        fields = cls.model_fields
         plain = [name for name, value in namespace.items() if isinstance(value, Scalar | dict | list | tuple)]
-        other = [name for name in plain if name not in known and not name.startswith("_")]
-        if misspelt := [name for name in other if toml_config.nearest(name, known, cutoff=0.8)]:
-            raise ConfigError("\n".join(unknown_parameter(name, known) for name in misspelt))
-        return cls(**{name: value for name, value in namespace.items() if name in known})
+        unknown_names = [name for name in plain if name not in fields and not name.startswith("_")]
+        if misspelt := [name for name in unknown_names if toml_config.nearest(name, fields, cutoff=0.8)]:
+            raise ConfigError("\n".join(unknown_parameter(name, fields) for name in misspelt))
+        return cls(**{name: value for name, value in namespace.items() if name in fields})
 
 
 def _contradictions(c: RunConfig) -> Iterator[str]:
     """One line per fault of `c`: the options that contradict each other, and why."""
     ours = ":" not in c.workload
-    ddp, fsdp = c.parallel in ("ddp", "zero1"), c.parallel == "fsdp"
-    compiled, graphs = c.compile != "off", c.compile in CUDA_GRAPHS and c.device != "cpu"
+    ddp = c.parallel in ("ddp", "zero1")
+    fsdp = c.parallel == "fsdp"
+    compiled = c.compile != "off"
+    graphs = c.compile in CUDA_GRAPHS and c.device != "cpu"
     warmup = 3 if graphs else 1
     share = c.cores_per_rank
     changed = {name for name, field in RunConfig.model_fields.items() if getattr(c, name) != field.default}
@@ -377,9 +379,9 @@ def _json_or_text(value: str) -> Any:
         return value
 
 
-def unknown_parameter(name: str, known: Iterable[str]) -> str:
+def unknown_parameter(name: str, options: Iterable[str]) -> str:
     """A message about an unknown option, with the nearest known name."""
-    close = ELSEWHERE.get(name) or toml_config.nearest(name, known)
+    close = ELSEWHERE.get(name) or toml_config.nearest(name, options)
     hint = f"did you mean {close}?" if close else "`hpc params` lists them all"
     return f"unknown parameter {name!r}: {hint}"
 
@@ -396,7 +398,8 @@ def _explain(item: Mapping[str, Any]) -> str:
 
 def describe() -> list[dict[str, str]]:
     """One row per option: name, type, default, unit, meaning (what `hpc params` prints)."""
-    rows, schemas = [], RunConfig.model_json_schema()["properties"]
+    rows = []
+    schemas = RunConfig.model_json_schema()["properties"]
     for name, field in RunConfig.model_fields.items():
         schema = schemas[name]
         forms = schema.get("anyOf", [schema])

@@ -48,8 +48,8 @@ class Share:
         Raises:
             NoShare: this is not possible on this machine.
         """
-        made = self._group()
-        if made is None:
+        group = self._group()
+        if group is None:
             scope = self._by_systemd()
             try:
                 yield
@@ -58,13 +58,13 @@ class Share:
                     "SetUnitProperties", "sba(sv)", scope, "true", "1", "CPUQuotaPerSecUSec", "t", str(2**64 - 1)
                 )
             return
-        own = next(cgroup.groups())
-        _enter(made)
+        former_group = next(cgroup.groups())
+        _enter(group)
         try:
             yield
         finally:
-            _enter(own)
-            _remove(made)  # unless a child of this process is still in it
+            _enter(former_group)
+            _remove(group)  # unless a child of this process is still in it
 
     def _group(self) -> Path | None:
         """Create a group with this quota, below this process's group or its nearest possible ancestor.
@@ -81,24 +81,24 @@ class Share:
             with contextlib.suppress(OSError):
                 if "cpu" not in (group / "cgroup.subtree_control").read_text().split():
                     (group / "cgroup.subtree_control").write_text("+cpu")
-            made = group / f"{_PREFIX}{time.time_ns():x}-{os.getpid()}"
+            child = group / f"{_PREFIX}{time.time_ns():x}-{os.getpid()}"
             if not os.access(group / "cgroup.procs", os.W_OK):
                 continue
             try:
-                made.mkdir()
+                child.mkdir()
             except OSError:
                 continue
             try:
-                if (made / "cpu.cfs_quota_us").exists():
-                    (made / "cpu.cfs_period_us").write_text(str(period))
-                    (made / "cpu.cfs_quota_us").write_text(str(quota))
+                if (child / "cpu.cfs_quota_us").exists():
+                    (child / "cpu.cfs_period_us").write_text(str(period))
+                    (child / "cpu.cfs_quota_us").write_text(str(quota))
                 else:  # absent if the group above does not pass its controller on
-                    with (made / "cpu.max").open("r+") as file:
+                    with (child / "cpu.max").open("r+") as file:
                         file.write(f"{quota} {period}")
             except OSError:
-                _remove(made)
+                _remove(child)
                 continue
-            return made
+            return child
         return None
 
     def _by_systemd(self) -> str:
@@ -143,8 +143,8 @@ def throttled() -> float:
 @functools.cache
 def unavailable() -> str:
     """Why shares are not available on this machine, with the requirements; "" if they are."""
-    if made := Share(0.5, 0.01)._group():
-        _remove(made)
+    if group := Share(0.5, 0.01)._group():
+        _remove(group)
         return ""
     controllers = Path(
         f"/sys/fs/cgroup/user.slice/user-{os.getuid()}.slice/user@{os.getuid()}.service/cgroup.controllers"

@@ -40,11 +40,11 @@ def program(profile: str) -> str:
         ConfigError: it is not installed; with the remedy.
     """
     name = PROGRAMS[profile]
-    beside = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-    found = shutil.which(name, path=beside)
-    if found is None:
+    search_path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    path = shutil.which(name, path=search_path)
+    if path is None:
         raise ConfigError(f"profile={profile!r}: {name} is not on PATH. {SOURCES[profile]}")
-    return found
+    return path
 
 
 def require(profile: str | None) -> None:
@@ -59,8 +59,8 @@ def version(profile: str) -> str:
         output = subprocess.run([program(profile), "--version"], capture_output=True, text=True, timeout=60).stdout
     except (OSError, subprocess.SubprocessError):
         return ""
-    found = re.search(r"\d+\.\d+(\.\d+)*", output)
-    return found[0] if found else ""
+    match = re.search(r"\d+\.\d+(\.\d+)*", output)
+    return match[0] if match else ""
 
 
 def command(profile: str, report: Path, *, gpu: bool) -> list[str]:
@@ -94,5 +94,5 @@ def variables(profile: str) -> dict[str, str]:
 
 def spying(pid: int, output: Path) -> Sequence[str]:
     """The command line of py-spy for a process until interrupted, waiting threads included."""
-    shown = ["--format", "speedscope", "--rate", "100", "--idle"]
-    return [program("cpu"), "record", "--pid", str(pid), *shown, "--output", str(output)]
+    options = ["--format", "speedscope", "--rate", "100", "--idle"]
+    return [program("cpu"), "record", "--pid", str(pid), *options, "--output", str(output)]

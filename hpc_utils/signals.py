@@ -28,7 +28,9 @@ class Stopped(BaseException):
 
     def __init__(self, signal: Signals, epoch: int, step: int) -> None:
         super().__init__(signal, epoch, step)
-        self.signal, self.epoch, self.step = signal, epoch, step
+        self.signal = signal
+        self.epoch = epoch
+        self.step = step
 
     def __str__(self) -> str:
         return f"{self.where}: checkpointed"
@@ -62,7 +64,8 @@ def listen() -> Iterator[list[Signals]]:
     if threading.current_thread() is not threading.main_thread():
         yield []
         return
-    received, _early[:] = list(_early), []
+    received = list(_early)
+    _early[:] = []
     with _handled(HANDLED, lambda number, _: received.append(Signals(number))):
         mask = signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
         try:

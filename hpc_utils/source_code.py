@@ -43,13 +43,13 @@ def imported(sources: Iterable[Path], home: Path, packages: Collection[str] = ()
     Args:
         sources: modules and notebooks below `home`. packages: dotted names, such as `hpc_utils.records`.
     """
-    seen: set[Path] = set()
+    visited_files: set[Path] = set()
     waiting = [*sources]
     while waiting:
         path = waiting.pop()
-        if path in seen:
+        if path in visited_files:
             continue
-        seen.add(path)
+        visited_files.add(path)
         for name in _imports(path, home):
             if name.partition(".")[0] == "hpc_utils" and not any(
                 f"{name}.".startswith(f"{package}.") for package in packages
@@ -58,7 +58,7 @@ def imported(sources: Iterable[Path], home: Path, packages: Collection[str] = ()
             parts = name.split(".")
             modules = (_module(home, parts[: number + 1]) for number in range(len(parts)))  # its packages, too
             waiting += filter(None, modules)
-    return seen
+    return visited_files
 
 
 def _module(home: Path, parts: Sequence[str]) -> Path | None:
@@ -109,8 +109,8 @@ def _text(path: Path) -> str:
 def parsed(source: str) -> str:
     """Python's rendering of the parsed code without docstrings; text that is not Python is unchanged, also behind a cell's magic."""
     if source.startswith("%%"):
-        magic, _, rest = source.partition("\n")
-        return f"{magic}\n{parsed(rest)}"
+        magic, _, code = source.partition("\n")
+        return f"{magic}\n{parsed(code)}"
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):

@@ -19,11 +19,11 @@ class Strict(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _require_known_keys(cls, content: Any) -> Any:
-        known = [field.alias or name for name, field in cls.model_fields.items()]
+        keys = [field.alias or name for name, field in cls.model_fields.items()]
         if isinstance(content, dict) and (
-            unknown := [key for key in content if key not in (*known, *cls.model_fields)]
+            unknown := [key for key in content if key not in (*keys, *cls.model_fields)]
         ):
-            raise ValueError("; ".join(f"unknown key {key!r}: {hint(key, known)}" for key in unknown))
+            raise ValueError("; ".join(f"unknown key {key!r}: {hint(key, keys)}" for key in unknown))
         return content
 
 
@@ -49,30 +49,31 @@ def tables(path: Path, model: type[Table], refuse: type[ValueError]) -> dict[str
     Raises:
         As `read`.
     """
-    found, faults = {}, []
+    parsed_tables = {}
+    faults = []
     for name, content in _content(path, refuse).items():
         if not isinstance(content, dict):
             faults.append(f"{path}: {name}: a table is expected, [{name}] with its keys below")
             continue
         try:
-            found[name] = model(**content)
+            parsed_tables[name] = model(**content)
         except ValidationError as error:
             faults += [_explain(path, item, name) for item in error.errors()]
     if faults:
         raise refuse("\n".join(faults))
-    return found
+    return parsed_tables
 
 
-def nearest(name: str, known: Iterable[str], *, cutoff: float = 0.5) -> str:
+def nearest(name: str, names: Iterable[str], *, cutoff: float = 0.5) -> str:
     """The known name nearest to `name`; empty if none is near."""
-    return next(iter(difflib.get_close_matches(name, list(known), 1, cutoff)), "")
+    return next(iter(difflib.get_close_matches(name, list(names), 1, cutoff)), "")
 
 
-def hint(name: str, known: Iterable[str]) -> str:
+def hint(name: str, names: Iterable[str]) -> str:
     """A hint for an unknown `name`: the nearest known name, or all of them."""
-    known = sorted(known)
-    close = nearest(name, known)
-    return f"did you mean {close}?" if close else f"known are {', '.join(known)}"
+    names = sorted(names)
+    close = nearest(name, names)
+    return f"did you mean {close}?" if close else f"known are {', '.join(names)}"
 
 
 def _content(path: Path, refuse: type[ValueError]) -> dict[str, Any]:
