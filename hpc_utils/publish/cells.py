@@ -30,7 +30,7 @@ FEW = 4  # rows and values that an error lists
 
 
 class UnknownCell(LookupError):
-    """There is no such cell, or there are several; the message lists the nearest."""
+    """No cell matches, or several do; the message lists the nearest."""
 
 
 @dataclass(frozen=True)
