@@ -245,12 +245,13 @@ def run_links(request: Request, *, on_nodes: bool) -> Iterator[None]:
     remedy = "submit it again (in your own jobs `hpc cluster use NAME` first)"
     if gbit is not None and named:
         raise ConfigError(
-            f"link_gbit is given, but the run was named for links of {named}: `hpc cluster shape --rate none`, then {remedy}"
+            f"link_gbit is given, but the run was named for links of {named}: "
+            f"`hpc cluster shape --rate none`, then {remedy}"
         )
     if gbit is None and named != (running_cluster.by_hand or ""):
         raise ConfigError(
-            f"the links' rate is now {running_cluster.by_hand or 'no limit'}, but the run was named for {named or 'no limit'}: "
-            f"`hpc cluster shape --rate {named or 'none'}`, or {remedy}"
+            f"the links' rate is now {running_cluster.by_hand or 'no limit'}, "
+            f"but the run was named for {named or 'no limit'}: `hpc cluster shape --rate {named or 'none'}`, or {remedy}"
         )
     with running_cluster.holding(
         running_cluster.by_hand if gbit is None else rehearsal.rate_of(gbit), by=request.run_id

@@ -174,9 +174,8 @@ def export(name, as_list, folder, formats, output):
     if as_list:
         names = {path: alias for alias, path in folders_by_alias.items()}
         for candidate in figures:
-            click.echo(
-                f"{names.get(candidate.folder, candidate.folder.name)}:{candidate.drawn.name}  {candidate.drawn.caption}"
-            )
+            set_name = names.get(candidate.folder, candidate.folder.name)
+            click.echo(f"{set_name}:{candidate.drawn.name}  {candidate.drawn.caption}")
         return
     alias, colon, figure = name.rpartition(":")
     chosen = figure_export.find(
@@ -239,7 +238,8 @@ def verify(run, folder, repeats, tolerance, against, notebook, as_json):
         repeated = reproduction.alike(new_records.runs, original, one_state=False)
         if copied := rerun.copies(original_records.runs, repeated):
             raise rerun.CannotRerun(
-                f"{against} holds copies of runs of {rerun.shown(original_set)}, such as {copied[0]}: compare with new runs"
+                f"{against} holds copies of runs of {rerun.shown(original_set)}, such as {copied[0]}: "
+                "compare with new runs"
             )
         if repeated.empty:
             raise rerun.CannotRerun(f"{new} holds no complete run of {path.name}'s configuration")
@@ -276,7 +276,8 @@ def verify(run, folder, repeats, tolerance, against, notebook, as_json):
     if as_json:
         click.echo(json.dumps(record, indent=1, allow_nan=False))
     else:
-        title = f"{path.name} of {rerun.shown(original_set)}, {original.started[:10]}, beside {counted(len(repeated), 'new run')}"
+        origin = f"{path.name} of {rerun.shown(original_set)}, {original.started[:10]}"
+        title = f"{origin}, beside {counted(len(repeated), 'new run')}"
         click.echo("\n".join(account.lines(title, judgements, differences, verdict)))
         click.echo(f"comparison: {comparisons / f'{path.name}.json'}", err=True)
     sys.exit({reproduction.AGREE: 0, reproduction.DIFFER: 1}.get(verdict, 4))

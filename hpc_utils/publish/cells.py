@@ -30,7 +30,7 @@ FEW = 4  # rows and values that an error lists
 
 
 class UnknownCell(LookupError):
-    """There is no such cell, or there are several; the message lists the nearest."""
+    """No cell matches, or several do; the message lists the nearest."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,8 @@ def cell(exported: Exports, cited: Citation) -> Value:
     repeats = int(row["repeats"]) if low and not pd.isna(row.get("repeats")) else 0
     condition = f" Where {', '.join(f'{name} is {value}' for name, value in cited.keys)}." if cited.keys else ""
     return Value(
-        str(cited), str(value) if unit == "text" else getattr(value, "item", lambda: value)(), unit, item.caption + condition,
+        str(cited), str(value) if unit == "text" else getattr(value, "item", lambda: value)(), unit,
+        item.caption + condition,
         *interval, repeats=repeats, runs=_runs(row, column, item), files=(item.file, *item.evidence), span=item.span,
     )  # fmt: skip
 

@@ -72,14 +72,15 @@ class Chapter:
 
     def overview(self) -> Markdown:
         """The number of complete runs; the refused, unfinished and not applicable ones with the reason; those of other code."""
-        run_records = self.records
+        refused = self.records.refused
+        unfinished = self.records.unfinished
         beyond = sorted({(point.series, point.why) for point in self.index.not_applicable}) if self.index else ()
-        code_remarks = records.by_other_code(run_records, self.results, self.study)
+        code_remarks = records.by_other_code(self.records, self.results, self.study)
         return Markdown(
-            f"**{counted(len(run_records.runs), 'complete run')}**; {len(run_records.refused)} refused because their records contradict themselves, "
-            f"{len(run_records.unfinished)} not complete."
-            + "".join(f"\n- refused: `{name}`: {why}" for name, why in run_records.refused.items())
-            + "".join(f"\n- {state}: `{name}`" for name, state in run_records.unfinished.items())
+            f"**{counted(len(self.records.runs), 'complete run')}**; {len(refused)} refused because their records contradict "
+            f"themselves, {len(unfinished)} not complete."
+            + "".join(f"\n- refused: `{name}`: {why}" for name, why in refused.items())
+            + "".join(f"\n- {state}: `{name}`" for name, state in unfinished.items())
             + "".join(f"\n- not applicable: {series}: {why}" for series, why in beyond)
             + "".join(f"\n- {line}" for line in code_remarks)
         )
@@ -178,7 +179,8 @@ class Chapter:
             "dirty": provenance.dirty(),
             "analysis": provenance.analysis_digest(self.notebook)[: provenance.SHORT],
             "runs": {
-                run.run_id: {"digest": run.digest, "commit": _text_or_none(run.commit), "hardware_id": _text_or_none(run.hardware_id),
+                run.run_id: {"digest": run.digest, "commit": _text_or_none(run.commit),
+                             "hardware_id": _text_or_none(run.hardware_id),
                              "fingerprint": fingerprint.of_run(self.results / "runs" / run.run_id)}
                 for run in self.runs.itertuples()
             },

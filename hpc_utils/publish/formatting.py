@@ -155,7 +155,7 @@ def text(value: Value, form: str = "value") -> str:
 
 
 def quantity(value: float, unit: str, **interval: float) -> str:
-    """A number that is no cited cell, with its interval if `interval` has low, high and repeats."""
+    """A number that is not a cited cell, with its interval if `interval` has low, high and repeats."""
     return text(Value("", value, unit, "", **interval), "interval")
 
 

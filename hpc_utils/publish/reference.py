@@ -23,7 +23,7 @@ RECORDS = (
     "monitor/*.csv", "sacct.csv", "profile/*.csv", "profile/*.trace.json.gz",
 )  # fmt: skip
 BENCH = "bench"  # where `make bench` leaves its tables
-OF_ONE_STUDY = ("00_start_here", "06_paper_figures")  # other chapters read whatever runs there are
+OF_ONE_STUDY = ("00_start_here", "06_paper_figures")  # other chapters read all runs of the set
 SMALL = 2**20  # bytes
 
 

@@ -21,7 +21,7 @@ def faults(exported: Exports) -> list[str]:
 
 
 def page_faults(exported: Exports, stem: str, run_records: records.Records | None = None) -> Iterator[str]:
-    """`faults` of one page, `exports/<stem>.json`; `run_records`: `records.load` of the whole set, if it is already read."""
+    """`faults` of one page, `exports/<stem>.json`; `run_records`: `records.load` of the whole set, if already loaded."""
     folder = exported.folder
     page = exported.pages[stem]
     page_file = f"exports/{stem}.json"
@@ -38,7 +38,8 @@ def page_faults(exported: Exports, stem: str, run_records: records.Records | Non
         return
     if page["study"] and run_records.unfinished:
         command = records.read_study(page["study"], folder).command or "hpc study run"
-        anew = f"not complete: {counted(len(run_records.unfinished), 'run')} of {page['study']} (`{command}`); then {anew}"
+        incomplete = counted(len(run_records.unfinished), "run")
+        anew = f"not complete: {incomplete} of {page['study']} (`{command}`); then {anew}"
     yield from records.by_former_code(run_records, folder, page["study"])
     items = [item for kind in exports.KINDS for item in page[kind].values()]
     files = page["files"] | {name: digest for item in items for name, digest in item["files"].items()}
@@ -48,9 +49,9 @@ def page_faults(exported: Exports, stem: str, run_records: records.Records | Non
     for name in (*files, *exports.beside_runs(folder, page["study"])):
         current_digests[name] = _digest(exports.place(name, folder))
     if changed := [name for name, digest in page_digests.items() if current_digests.get(name) != digest]:
-        yield f"{page_file} rests on what has changed since, is no longer valid or is gone: {_first(changed)}: {anew}"
+        yield f"{page_file} rests on what has changed since, is no longer valid or is gone: {_first_names(changed)}: {anew}"
     if added := [name for name in current_digests if name not in page_digests]:
-        yield f"{page_file} does not know what its chapter would read: {_first(added)}: {anew}"
+        yield f"{page_file} does not know what its chapter would read: {_first_names(added)}: {anew}"
 
 
 def uncommitted(exported: Exports) -> list[str]:
@@ -91,6 +92,6 @@ def _digest(path: Path) -> str | None:
         return None
 
 
-def _first(names: Sequence[str]) -> str:
+def _first_names(names: Sequence[str]) -> str:
     remainder = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return f"{', '.join(names[:3])}{remainder}"

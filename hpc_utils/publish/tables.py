@@ -1,4 +1,4 @@
-"""Tables as text, each declared as {heading: writer of its cells}: that of scaling workshops and the comparison, and helpers for all others."""
+"""Tables as text, each declared as {heading: writer of its cells}: the workshop table, the comparison, and helpers."""
 
 from __future__ import annotations
 

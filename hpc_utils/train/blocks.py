@@ -58,9 +58,8 @@ def checkpoint_activations(model: nn.Module) -> None:
     Raises:
         WorkloadError: the model has no blocks.
     """
-    composite_blocks = [
-        block for block in blocks(model) if _has_parts(block)
-    ]  # a single layer keeps only its input anyway
+    # A single layer keeps only its input anyway.
+    composite_blocks = [block for block in blocks(model) if _has_parts(block)]
     if not composite_blocks:
         raise WorkloadError(
             "activation_checkpointing=true saves nothing: this model has no blocks (modules with parameters and children "

@@ -152,7 +152,7 @@ class Trainer:
         lr = self._next_lr()
         if self.graph:
             samples = self._samples
-            (loss, sums) = self.graph((inputs, targets))
+            loss, sums = self.graph((inputs, targets))
         else:
             samples = batch_size(targets)
             loss, sums = self._learn(inputs, targets, self.recorder.lap)
@@ -257,7 +257,7 @@ class Trainer:
         optimizer = self.optimizer
         self.scaler.scale(torch.zeros((), device=device))  # creates its scale, which a replay would create again
         weights = self.strategy.keep()
-        random = randomness.take(device)
+        random_state = randomness.take(device)
         scale = self.scaler.state_dict()
         state = on_host(state_tensors(optimizer))  # a copy on the device would count as training's memory
         self.capture(next(self.loader.parts(itertools.islice(self.sampler.epoch(1), 1), epoch=0)))
@@ -265,7 +265,7 @@ class Trainer:
             value.copy_(former)
         self.strategy.put_back(weights)
         self.scaler.load_state_dict(scale)
-        randomness.put(random, device)
+        randomness.put(random_state, device)
         self.ranks.barrier()
         self.recorder.facts["step_graph"]["capture_seconds"] = time.perf_counter() - begun
 

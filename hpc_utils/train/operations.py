@@ -37,7 +37,7 @@ def per_sample(workload: Workload, model: nn.Module, batch: Batch) -> float:
 
 @contextlib.contextmanager
 def _silent(name: str) -> Iterator[None]:
-    """In the block, that logger says nothing: the exception says it."""
+    """Silence the logger `name` in the block; the exception has its message."""
     logger = logging.getLogger(name)
     before = logger.disabled
     logger.disabled = True

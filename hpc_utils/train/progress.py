@@ -37,8 +37,8 @@ class Progress(Observer):
         if not (self._show and self._total):
             return
         self._done += 1
-        if (now := time.monotonic()) >= self._next:
-            self._next = now + HEARTBEAT
+        if (moment := time.monotonic()) >= self._next:
+            self._next = moment + HEARTBEAT
             # Not synced to disk: that would slow the step, and a lost update does no harm.
             temporary = self._path.with_name(".progress.json")
             with contextlib.suppress(OSError):  # a full disk
@@ -53,9 +53,8 @@ class Progress(Observer):
         row = rows[-1]
         total = f"/{self._epochs}" if self._epochs else ""
         parts = [f"epoch {row['epoch']}{total}", f"{row['throughput']:,.0f} samples/s"]
-        metrics = (
-            name for name in row if name == "train_loss" or name.startswith("test_")
-        )  # with a workload's own metrics
+        # With a workload's own metrics.
+        metrics = (name for name in row if name == "train_loss" or name.startswith("test_"))
         parts += [f"{name.replace('_', ' ')} {row[name]:.4f}" for name in metrics if row[name] is not None]
         with contextlib.suppress(OSError):  # a log on a full disk does not stop the run
             print(*parts, sep="  ", flush=True)

@@ -171,9 +171,8 @@ class RunWriter:
         self._remarks[:0] = state["remarks"]
         if last["digest"] != self._origin["digest"]:
             current_digest, former_digest = (str(digest)[:12] for digest in (self._origin["digest"], last["digest"]))
-            self.remark(
-                f"NOTE: the code has changed since that checkpoint: its digest is {current_digest}, was {former_digest}"
-            )
+            digests = f"its digest is {current_digest}, was {former_digest}"
+            self.remark(f"NOTE: the code has changed since that checkpoint: {digests}")
         if not self.folder.restore(STEPS, **state["steps"]):
             self.remark(f"the step times before epoch {epoch} are lost: no previous {STEPS} has them")
         self._write_origin()

@@ -24,7 +24,7 @@ class Fault:
 
 
 class Faults(list[Fault]):
-    """The faults found so far, each once; an empty message, as of `sets.Stale`, is none."""
+    """The faults so far, without duplicates; an empty message, as that of `sets.Stale`, is ignored."""
 
     def add(self, file: str, line: int, message: str) -> None:
         fault = Fault(file, line, message)

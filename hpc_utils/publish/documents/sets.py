@@ -24,12 +24,12 @@ class UnknownName(UnknownCell):
 
 
 class Stale(UnknownName):
-    """Its page is stale, which `Sets.stale` lists; without a message, so that it is no fault of its own."""
+    """The page of the item is stale and listed in `Sets.stale`. The message is empty, so that it adds no fault."""
 
 
 @dataclass(frozen=True)
 class SetItem:
-    """An exported thing and its set. `content`: a `Value` or an `exports.Item`; `page`: the chapter's list of exports."""
+    """An exported thing and its set. `content`: a `Value` or an `exports.Item`; `page`: the exports of its chapter."""
 
     alias: str
     content: Any
@@ -108,7 +108,7 @@ class Sets:
         self.lacking: dict[str, str] = {}
 
     def is_planned(self, written: str, error: Exception) -> bool:
-        """Whether `error`, of looking up `written`, only says that a planned set lacks it; `lacking` then has it."""
+        """Whether `error`, raised by looking up `written`, means that a planned set lacks it; `lacking` then lists it."""
         if (
             written.partition(":")[0] not in self.planned
             or isinstance(error, Stale)

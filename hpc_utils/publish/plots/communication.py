@@ -15,7 +15,7 @@ from . import drawing, style
 
 
 def gradients(before: Sequence[Any], after: Sequence[Any], reference: Any) -> Figure:
-    """Every parameter's gradient on rank 0 against rank 1, before and after the all-reduce, and its distance to `reference`.
+    """Every parameter's gradient on rank 0 against rank 1, before and after the all-reduce, and the distance to `reference`.
 
     Args:
         before, after: one vector for each rank. reference: the gradient of the whole batch on one process.

@@ -49,7 +49,7 @@ def throughput(table: pd.DataFrame) -> Figure:
 
 
 def _labels(table: pd.DataFrame, columns: list[str]) -> tuple[pd.Series, str]:
-    """A label of short lines for each row, and the title: the layout, if it is the same and `columns` distinguish the rows."""
+    """A label of short lines for each row, and the title: the layout, if all rows share it and differ in `columns`."""
     layouts = [_layout(row) for row in table.itertuples()]
     descriptions = [drawing.more(row, columns).removeprefix(", ") for row in table.itertuples()]
     if title := layouts[0] if len(set(layouts)) == 1 and all(descriptions) else "":

@@ -23,13 +23,13 @@ LANES = {"compute": COMPUTE, "communication": COMMUNICATION, "memory": MEMORY, "
 
 
 def chart(
-    rank_timelines: Sequence[Timeline], name: str, description: str, *, begin: float = 0.0, milliseconds: float | None = None,
-    runs: Sequence[str] = (),
+    rank_timelines: Sequence[Timeline], name: str, description: str, *, begin: float = 0.0,
+    milliseconds: float | None = None, runs: Sequence[str] = (),
 ) -> Chart:  # fmt: skip
     """What each rank's host and device did, a panel for each of the first eight; the height is the share of each moment.
 
-    description: of the work, in words. begin, milliseconds: the part that is shown, from the first event on; by default all. Ranks whose clocks are
-    not aligned begin with their own first event. runs: ids of the profiled runs.
+    description: of the work, in words. begin, milliseconds: the part that is shown, from the first event on; by
+    default all. Ranks whose clocks are not aligned begin with their own first event. runs: ids of the profiled runs.
     """
     caption = (
         f"What each rank's host and device did{', a part of the profile' if milliseconds else ''}: {description}."

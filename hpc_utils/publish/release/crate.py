@@ -91,7 +91,8 @@ def metadata(root: Path, files: Iterable[str], commit: str, day: str) -> dict[st
         for number, author in enumerate(cited["authors"], 1)
     ]
     software = add(
-        "#software", "SoftwareApplication", name=package["name"], description=package["description"], version=package["version"],
+        "#software", "SoftwareApplication",
+        name=package["name"], description=package["description"], version=package["version"],
         identifier=f"git commit {commit}", url=cited.get("repository-code", "README.md"), license=licences[0],
         softwareRequirements=[f"Python {package['requires-python']}", *package["dependencies"]],
     )  # fmt: skip
