@@ -43,7 +43,7 @@ def run(notebook, nproc, nodes, parameters, redo, cold, launcher):
         raise ConfigError(f"{launcher[0]!r} is not a program; parameters are given as -p name=value")
     if nodes > 1 and not launcher:
         raise ConfigError(f"--nodes {nodes}: several nodes need a launcher (see jobs/train.sbatch)")
-    if not launcher and parameters.get("parallel") != "mpi":
+    if not launcher and parameters.get("parallel") != "own":  # a loop's own launcher may not need it
         # It imports while the request is prepared.
         forkserver.start(cold=cold or parameters.get("profile") in profilers.PROGRAMS)
     from hpc_utils.launch.request import Layout, prepare
