@@ -165,8 +165,7 @@ def _packed(gradients: tuple[Bucket, ...], limit: float) -> tuple[Bucket, ...]:
     return tuple([*packed, Bucket(size, ready)] if size else packed)
 
 
-@dataclass(frozen=True)
-class Costs:
+class Costs(NamedTuple):
     """The fitted parameters of the model.
 
     Attributes:
