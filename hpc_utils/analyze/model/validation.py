@@ -146,7 +146,7 @@ def validate(
     than `most_ranks` ranks.
 
     Args:
-        profiles: compute probes. measured: links, as of `links.table`. gbits: nominal rates of links, by hardware id.
+        profiles: compute probes. measured: links, as of `links.link_table`. gbits: nominal rates of links, by hardware id.
     """
     reasons: dict[str, str] = {}
     for name, own in fit.families(found.runs).items():

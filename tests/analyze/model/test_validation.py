@@ -99,7 +99,7 @@ def test_without_a_model_there_is_nothing_and_a_reason() -> None:
     assert validation.bottlenecks(none.ahead([1.0], [2])).empty
     runs = pd.DataFrame(columns=schema.names(schema.RUNS))
     how = {"rates": [1.0], "most_ranks": 4, "gbits": {}}
-    found = validation.validate(records.Records(runs, pd.DataFrame()), [], links.table([]), **how)
+    found = validation.validate(records.Records(runs, pd.DataFrame()), [], links.link_table([]), **how)
     assert found.fitted is None and found.reasons == {}
 
 
