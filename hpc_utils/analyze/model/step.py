@@ -234,7 +234,8 @@ def step(
     unlimited = topology._replace(inter=instant, intra=instant)
     buckets = work.buckets(bucket_mb)
     algorithms, wires = zip(*(allreduce_cost.cheapest(bucket.size, reached) for bucket in buckets), strict=True)
-    hosts = [costs.host * 2 * (ranks - 1) / ranks * bucket.size for bucket in buckets]
+    sent = 2 * (ranks - 1) / ranks
+    hosts = [costs.host * sent * bucket.size for bucket in buckets]
     travels = list(zip([bucket.ready for bucket in buckets], wires, hosts, strict=True))
     delay, exposed = _overlap(costs.scale * work.backward.seconds(batch), travels, 1 / (1 + costs.drag))
     host_limited = sum(host for _, wire, host in travels if host > wire)
