@@ -117,7 +117,7 @@ def read_table(path: Path, mapping_path: Path, name: str) -> tuple[pd.DataFrame,
     for ours, theirs in meaning.columns.items():
         if header.count(theirs) != 1:
             raise ForeignError(f"{path}: columns.{ours}: not one column {theirs!r} in {header}")
-    runs: dict[tuple, dict[str, Any]] = {}
+    runs = {}
     refused = {}
     for line, cells in enumerate(lines, 2):
         if not any(cells):

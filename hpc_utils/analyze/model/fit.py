@@ -30,8 +30,7 @@ BUCKET_MB = 25.0  # torch's default, where a run does not record DDP's
 FLOOR = 0.02  # share of a step: the smallest scatter that the fit assumes
 POINT = ["nodes", "ranks_per_node", "world_size", "grouped", "batch_per_device", "gbit"]
 
-FIRST = Costs()
-# Standard deviation of the log of each cost's first guess; a cost that the data do not determine stays within it.
+# Standard deviation of the log of each cost around its default; a cost that the data do not determine stays within it.
 WIDTHS = Costs(scale=0.3, group=1.5, host=1.5, reach=0.2, latency=1.0, drag=1.5)
 UNITS = ["ratio", "s", "s/B", "ratio", "s", "ratio"]  # of the costs, in their order
 # The quantities of a point that a prediction can extrapolate, with their units.
@@ -166,10 +165,9 @@ class Fitted:
         """The quantities of `row` that are outside the measured range, in words."""
         quantities = []
         for name, unit in QUANTITIES.items():
-            if name == "gbit":  # one node, and one rank, need no link
-                measured = self.measured.gbit[(self.measured.world_size > 1) & (row.nodes > 1)]
-            else:
-                measured = self.measured[name]
+            measured = self.measured[name]
+            if name == "gbit":  # one node needs no link
+                measured = measured[(self.measured.world_size > 1) & (row.nodes > 1)]
             value = getattr(row, name)
             if len(measured) and not measured.min() <= value <= measured.max():
                 low, high, value = map(_amount, (measured.min(), measured.max(), value))
@@ -181,14 +179,13 @@ def fit(
     measured: pd.DataFrame,
     work: Work,
     *,
-    first: Costs = FIRST,
     bucket_mb: float = BUCKET_MB,
     intra_gbit: float = math.inf,
     reach: Estimate | None = None,
 ) -> Fitted:
     """The costs that explain the step times of `measured` (as of `points`) best, by relative error.
 
-    Maximum a posteriori with log-normal priors (`first`, `WIDTHS`) and Laplace's approximation (MacKay 2003, chapter 27).
+    Maximum a posteriori with log-normal priors (`Costs()`, `WIDTHS`) and Laplace's approximation (MacKay 2003, chapter 27).
     A configuration counts once, by the median of its repeats, because what the model misses is common to them. `reach`: the
     measured share of the nominal bandwidth that an all-reduce alone gets (`links.reach`), as a prior of that width.
 
@@ -202,6 +199,7 @@ def fit(
         raise ValueError("one configuration does not separate compute from communication: measure at least two")
     rows = list(configurations.itertuples())
     log_seconds = np.log(configurations.seconds.to_numpy(float))
+    first = Costs()
     widths = WIDTHS
     if reach is not None:
         first = first._replace(reach=reach.value)
