@@ -75,13 +75,12 @@ class Validation:
     """A model fitted to few ranks and some link rates, and its predictions of the others.
 
     Attributes:
-        name: of the family of runs. runs: the family's. points: as of `fit.points`. fitted, errors: as of `fit.held_out`, errors
+        name: of the family of runs. points: its runs, as of `fit.points`. fitted, errors: as of `fit.held_out`, errors
         empty if nothing was held out. full: the model fitted to all runs. reasons: why families have no model, by name.
         Without a model all are empty or None.
     """
 
     name: str = ""
-    runs: pd.DataFrame = field(default_factory=pd.DataFrame)
     points: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=[*POINT, "seconds", "run_id"]))
     fitted: Fitted | None = None
     full: Fitted | None = None
@@ -167,7 +166,7 @@ def validate(
             continue
         full = fit.fit(points, work, reach=links.reach(measured, hardware), **options)
         errors = errors if errors.held_out.any() else errors[:0]
-        return Validation(name, runs, points, fitted, full, errors, reasons)
+        return Validation(name, points, fitted, full, errors, reasons)
     return Validation(reasons=reasons)
 
 

@@ -21,7 +21,7 @@ RUNS = measured([math.inf, 10.0, 3.0, 1.0, 0.3])
 @pytest.fixture(scope="module")
 def tested() -> validation.Validation:
     fitted, errors = fit.held_out(RUNS, work(), [3.0, 0.3])
-    return validation.Validation("cnn", RUNS, RUNS, fitted, fit.fit(RUNS, work()), errors)
+    return validation.Validation("cnn", RUNS, fitted, fit.fit(RUNS, work()), errors)
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ def test_more_ranks_are_predicted_for_every_rate_and_both_kinds(tested) -> None:
 def test_runs_of_one_node_are_continued_at_their_own_batch_as_far_as_the_interval_says_something() -> None:
     near = measured([math.inf])
     near = near.assign(nodes=1, ranks_per_node=near.world_size)
-    weak = validation.Validation("cnn", near, near, full=fit.fit(near, work()))
+    weak = validation.Validation("cnn", near, full=fit.fit(near, work()))
     ahead = weak.predictions([10.0, 1.0], [2, 8, 64])
     assert set(zip(ahead.kind, ahead.gbit, ahead.nodes, strict=True)) == {("weak", math.inf, 1)}, (
         "no batch was divided over ranks"
@@ -83,10 +83,10 @@ def test_runs_of_one_node_are_continued_at_their_own_batch_as_far_as_the_interva
     halves = measured([math.inf], worlds=(4,))
     halves = halves[(halves.world_size > 1) == (halves.batch_per_device < 32)]
     halves = halves.assign(nodes=1, ranks_per_node=halves.world_size)
-    strong = validation.Validation("cnn", halves, halves, full=fit.fit(halves, work()))
+    strong = validation.Validation("cnn", halves, full=fit.fit(halves, work()))
     ahead = strong.predictions([1.0], [2, 8])
     assert set(ahead.kind) == {"strong"} and ahead.batch_per_device.tolist() == [32, 16, 4]
-    vague = validation.Validation("cnn", near, near, full=replace(weak.full, residual=1.0))
+    vague = validation.Validation("cnn", near, full=replace(weak.full, residual=1.0))
     assert vague.predictions([1.0], [2, 8, 64]).empty
 
 
