@@ -81,17 +81,19 @@ class Meaning(Strict):
     constants: Values = Values()
 
 
-def number(text: str, form: Format) -> str:
+def number(text: str, style: Format) -> str:
     """A printed number with a decimal point and without thousands marks.
 
     Raises:
         ForeignError: `text` is not a number in this format.
     """
-    thousands, decimal = map(re.escape, (form.thousands, form.decimal))
+    thousands, decimal = map(re.escape, (style.thousands, style.decimal))
     digits = rf"-?(\d{{1,3}}({thousands}\d{{3}})+|\d+)({decimal}\d+)?([eE][+-]?\d+)?"
     if not re.fullmatch(digits, text, re.ASCII):
-        raise ForeignError(f"{text!r} is not a number with decimal {form.decimal!r} and thousands {form.thousands!r}")
-    return text.replace(form.thousands, "").replace(form.decimal, ".")
+        raise ForeignError(
+            f"{text!r} is not a number with decimal {style.decimal!r} and thousands {style.thousands!r}"
+        )
+    return text.replace(style.thousands, "").replace(style.decimal, ".")
 
 
 def read_table(path: Path, mapping_path: Path, name: str) -> tuple[pd.DataFrame, dict[int, str]]:
@@ -115,7 +117,8 @@ def read_table(path: Path, mapping_path: Path, name: str) -> tuple[pd.DataFrame,
     for ours, theirs in meaning.columns.items():
         if header.count(theirs) != 1:
             raise ForeignError(f"{path}: columns.{ours}: not one column {theirs!r} in {header}")
-    runs, refused = {}, {}
+    runs = {}
+    refused = {}
     for line, cells in enumerate(lines, 2):
         if not any(cells):
             continue
@@ -142,12 +145,12 @@ def read_row(cells: Mapping[str, str], meaning: Meaning) -> dict[str, Any]:
     Raises:
         ForeignError: a cell is invalid, or the numbers contradict each other or are too few.
     """
-    given = meaning.constants.model_dump(exclude_none=True)
+    values = meaning.constants.model_dump(exclude_none=True)
     for ours, theirs in meaning.columns.items():
         if text := cells[theirs]:
-            given[ours] = text if ours in WORDS else number(text, meaning.format)
+            values[ours] = text if ours in WORDS else number(text, meaning.format)
     try:
-        values = Values(**given).model_dump(exclude_none=True)
+        values = Values(**values).model_dump(exclude_none=True)
     except ValidationError as error:
         fault = error.errors()[0]
         raise ForeignError(f"{fault['loc'][0]} is {fault['input']!r}: {fault['msg'].lower()}") from None
@@ -187,12 +190,12 @@ def _judge(values: Mapping[str, Any]) -> Verdict:
     raise ForeignError(f"{checks.disagreement(values)}, which world_size={ranks} does not explain")
 
 
-def _multiply(values: dict[str, Any], whole: str, part: str, parts: str) -> None:
-    """Derive `whole` = `part` x `parts`; refuse a contradiction."""
-    if {part, parts} <= values.keys():
-        product = values[part] * values[parts]
-        if values.setdefault(whole, product) != product:
-            raise ForeignError(f"{whole} is {values[whole]}, but {part} x {parts} is {product}")
+def _multiply(values: dict[str, Any], product: str, first: str, second: str) -> None:
+    """Derive `product` = `first` x `second`; refuse a contradiction."""
+    if {first, second} <= values.keys():
+        value = values[first] * values[second]
+        if values.setdefault(product, value) != value:
+            raise ForeignError(f"{product} is {values[product]}, but {first} x {second} is {value}")
 
 
 def keep(path: Path, mapping_path: Path, name: str) -> Path:

@@ -67,7 +67,7 @@ class ResultSet:
 
     @cached_property
     def links(self) -> pd.DataFrame:
-        return links.table(list(probes.read_probes("allreduce", self.folder)))
+        return links.link_table(list(probes.read_probes("allreduce", self.folder)))
 
 
 # -- runs, curves, shares, costs ----------------------------------------------------------------------------------

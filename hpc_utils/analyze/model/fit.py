@@ -10,7 +10,7 @@ import contextlib
 import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,10 +30,13 @@ BUCKET_MB = 25.0  # torch's default, where a run does not record DDP's
 FLOOR = 0.02  # share of a step: the smallest scatter that the fit assumes
 POINT = ["nodes", "ranks_per_node", "world_size", "grouped", "batch_per_device", "gbit"]
 
-FIRST = Costs()
-# Standard deviation of the log of each cost's first guess; a cost that the data do not determine stays within it.
+# Standard deviation of the log of each cost around its default; a cost that the data do not determine stays within it.
 WIDTHS = Costs(scale=0.3, group=1.5, host=1.5, reach=0.2, latency=1.0, drag=1.5)
 UNITS = ["ratio", "s", "s/B", "ratio", "s", "ratio"]  # of the costs, in their order
+# The quantities of a point that a prediction can extrapolate, with their units.
+QUANTITIES = {
+    "world_size": "ranks", "nodes": "nodes", "ranks_per_node": "ranks a node", "batch_per_device": "samples a rank", "gbit": "Gbit/s",
+}  # fmt: skip
 
 
 def points(runs: pd.DataFrame, *, gbit: float = math.inf) -> pd.DataFrame:
@@ -93,19 +96,19 @@ class Fitted:
         grouped = row.grouped or self.baseline == "ddp"
         return step(self.work, costs, topology, batch, grouped=grouped, bucket_mb=self.bucket_mb)
 
-    def predict(self, grid: pd.DataFrame, draws: np.ndarray | None = None) -> pd.DataFrame:
-        """Steps at the points of `grid` (columns `POINT`), one row each. `draws`: its `_draws`, if they are there.
+    def predict(self, planned: pd.DataFrame, draws: np.ndarray | None = None) -> pd.DataFrame:
+        """Steps at the points of `planned` (columns `POINT`), one row each. `draws`: its `_draws`, if computed already.
 
         Adds: seconds, low, high (of a step; 95 % interval for the median of runs measured there), the parts of `Step` in
         seconds, algorithm, bottleneck, extrapolation (the quantities in which the point is outside the measured range).
         """
-        rows = list(grid.itertuples())
+        rows = list(planned.itertuples())
         steps = [self.step(row) for row in rows]
-        low, high = _interval(self._draws(grid) if draws is None else draws)
-        parts = pd.DataFrame([one._asdict() for one in steps], index=grid.index, columns=Step._fields)
-        return grid.assign(
-            seconds=[one.seconds for one in steps], low=low, high=high, **parts,
-            bottleneck=[one.bottleneck for one in steps], extrapolation=[self._beyond(row) for row in rows],
+        low, high = _interval(self._draws(planned) if draws is None else draws)
+        parts = pd.DataFrame(steps, index=planned.index, columns=Step._fields)
+        return planned.assign(
+            seconds=[step.seconds for step in steps], low=low, high=high, **parts,
+            bottleneck=[step.bottleneck for step in steps], extrapolation=[self._extrapolation(row) for row in rows],
         )  # fmt: skip
 
     def scaling(
@@ -119,70 +122,70 @@ class Fitted:
         """
         strong = kind == "strong"
         worlds = [1, *(world for world in worlds if 1 < world <= (batch if strong else math.inf))]
-        points = grid(kind, batch, worlds, ranks_per_node, gbit)
-        draws = self._draws(points)
-        found = self.predict(points, draws)
-        share = np.array(worlds if strong else [1] * len(worlds))
-        low, high = _interval(draws[:, :1] - draws - np.log(share))
-        efficiency = found.seconds.iloc[0] / found.seconds / share
-        base = found.extrapolation.iloc[0]
-        return found.assign(
-            kind=kind, baseline=self.baseline, speedup=efficiency * worlds, efficiency=efficiency, efficiency_low=low, efficiency_high=high,
-            extrapolation=[one or (base and f"T(1): {base}") for one in found.extrapolation],
+        planned = grid(kind, batch, worlds, ranks_per_node, gbit)
+        draws = self._draws(planned)
+        curve = self.predict(planned, draws)
+        divisor = np.array(worlds) if strong else 1
+        low, high = _interval(draws[:, :1] - draws - np.log(divisor))
+        efficiency = curve.seconds.iloc[0] / curve.seconds / divisor
+        base = curve.extrapolation.iloc[0]
+        return curve.assign(
+            kind=kind, baseline=self.baseline, speedup=efficiency * worlds,
+            efficiency=efficiency, efficiency_low=low, efficiency_high=high,
+            extrapolation=[words or (base and f"T(1): {base}") for words in curve.extrapolation],
         )  # fmt: skip
 
     def errors(self, measured: pd.DataFrame) -> pd.DataFrame:
         """`predict` for each configuration of `measured` (as of `points`), with measured (median, s), measured_low,
         measured_high (NaN: a single run), repeats, error (predicted / measured - 1) and runs."""
-        groups = measured.groupby(POINT).agg(each=("seconds", list), runs=("run_id", tuple)).reset_index()
-        groups[["measured", "measured_low", "measured_high", "repeats"]] = medians(groups.pop("each").tolist())
-        found = self.predict(groups.astype({"repeats": int}))
-        return found.assign(error=found.seconds / found.measured - 1)
+        groups = measured.groupby(POINT).agg(samples=("seconds", list), runs=("run_id", tuple)).reset_index()
+        groups[["measured", "measured_low", "measured_high", "repeats"]] = medians(groups.pop("samples").tolist())
+        predicted = self.predict(groups.astype({"repeats": int}))
+        return predicted.assign(error=predicted.seconds / predicted.measured - 1)
 
     def table(self) -> pd.DataFrame:
         """One row per cost: cost, value, low, high (95 %), unit, significant (whether the runs narrowed the prior interval to less than half)."""
-        spread, value = np.sqrt(np.diag(self.covariance)), np.array(_values(self.costs))
-        columns = {"cost": list(asdict(self.costs)), "value": value, "low": value * np.exp(-1.96 * spread)}
-        columns |= {"high": value * np.exp(1.96 * spread), "unit": UNITS}
-        return pd.DataFrame(columns | {"significant": spread < np.array(_values(self.widths)) / 2})
+        deviations = np.sqrt(np.diag(self.covariance))
+        factors = np.exp(1.96 * deviations)
+        table = pd.DataFrame({"cost": Costs._fields, "value": self.costs})
+        return table.assign(
+            low=table.value / factors, high=table.value * factors, unit=UNITS,
+            significant=deviations < np.array(self.widths) / 2,
+        )  # fmt: skip
 
-    def _draws(self, grid: pd.DataFrame) -> np.ndarray:
+    def _draws(self, planned: pd.DataFrame) -> np.ndarray:
         """(draws, rows) logs of step times, for costs drawn from their distribution, with the scatter of runs."""
-        rows = list(grid.itertuples())
+        rows = list(planned.itertuples())
         generator = np.random.default_rng(0)
-        costs = np.exp(
-            generator.multivariate_normal(np.log(_values(self.costs)), self.covariance, DRAWS, method="eigh")
-        )
-        seconds = np.array([[self.step(row, Costs(*one)).seconds for row in rows] for one in costs])
+        logs = generator.multivariate_normal(np.log(self.costs), self.covariance, DRAWS, method="eigh")
+        seconds = np.array([[self.step(row, Costs(*costs)).seconds for row in rows] for costs in np.exp(logs)])
         return np.log(seconds) + generator.normal(0, self.residual, seconds.shape)
 
-    def _beyond(self, row: tuple) -> str:
+    def _extrapolation(self, row: tuple) -> str:
         """The quantities of `row` that are outside the measured range, in words."""
-        units = {"world_size": "ranks", "nodes": "nodes", "ranks_per_node": "ranks a node"}
-        units |= {"batch_per_device": "samples a rank"} | ({"gbit": "Gbit/s"} if row.nodes > 1 else {})
-        many, found = self.measured[self.measured.world_size > 1], []
-        for name, unit in units.items():
-            known, value = (many if name == "gbit" else self.measured)[name], getattr(row, name)
-            if len(known) and not known.min() <= value <= known.max():
-                low, high, value = (
-                    "unlimited" if math.isinf(one) else f"{one:g}" for one in (known.min(), known.max(), value)
-                )
-                found.append(f"{value} {unit} ({low if low == high else f'{low} to {high}'} measured)")
-        return ", ".join(found)
+        quantities = []
+        for name, unit in QUANTITIES.items():
+            measured = self.measured[name]
+            if name == "gbit":  # one node needs no link
+                measured = measured[(self.measured.world_size > 1) & (row.nodes > 1)]
+            value = getattr(row, name)
+            if len(measured) and not measured.min() <= value <= measured.max():
+                low, high, value = map(_amount, (measured.min(), measured.max(), value))
+                quantities.append(f"{value} {unit} ({low if low == high else f'{low} to {high}'} measured)")
+        return ", ".join(quantities)
 
 
 def fit(
     measured: pd.DataFrame,
     work: Work,
     *,
-    first: Costs = FIRST,
     bucket_mb: float = BUCKET_MB,
     intra_gbit: float = math.inf,
     reach: Estimate | None = None,
 ) -> Fitted:
     """The costs that explain the step times of `measured` (as of `points`) best, by relative error.
 
-    Maximum a posteriori with log-normal priors (`first`, `WIDTHS`) and Laplace's approximation (MacKay 2003, chapter 27).
+    Maximum a posteriori with log-normal priors (`Costs()`, `WIDTHS`) and Laplace's approximation (MacKay 2003, chapter 27).
     A configuration counts once, by the median of its repeats, because what the model misses is common to them. `reach`: the
     measured share of the nominal bandwidth that an all-reduce alone gets (`links.reach`), as a prior of that width.
 
@@ -191,30 +194,33 @@ def fit(
     """
     from scipy.optimize import least_squares
 
-    middle = measured.groupby(POINT).seconds.median().reset_index()
-    if len(middle) < 2:
+    configurations = measured.groupby(POINT).seconds.median().reset_index()
+    if len(configurations) < 2:
         raise ValueError("one configuration does not separate compute from communication: measure at least two")
-    rows, seconds = list(middle.itertuples()), np.log(middle.seconds.to_numpy(float))
-    wide = WIDTHS
+    rows = list(configurations.itertuples())
+    log_seconds = np.log(configurations.seconds.to_numpy(float))
+    first = Costs()
+    widths = WIDTHS
     if reach is not None:
-        own = math.log(reach.high / reach.low) / (2 * 1.96) if reach.repeats > 1 else WIDTHS.reach
-        first, wide = replace(first, reach=reach.value), replace(WIDTHS, reach=max(FLOOR, own))
-    guess, widths = np.log(_values(first)), np.array(_values(wide))
-    draft = Fitted(work, first, np.diag(widths**2), FLOOR, measured, bucket_mb, intra_gbit, wide)
+        first = first._replace(reach=reach.value)
+        widths = WIDTHS._replace(reach=max(FLOOR, math.log(reach.high / reach.low) / (2 * 1.96)))
+    prior = np.log(first)
+    draft = Fitted(work, first, np.diag(np.square(widths)), FLOOR, measured, bucket_mb, intra_gbit, widths)
 
-    def off(logs: np.ndarray) -> np.ndarray:
+    def errors(logs: np.ndarray) -> np.ndarray:
         costs = Costs(*np.exp(logs))
-        return np.log([draft.step(row, costs).seconds for row in rows]) - seconds
+        return np.log([draft.step(row, costs).seconds for row in rows]) - log_seconds
 
-    best, spread = guess, 0.05
+    logs = prior
+    residual = 0.05
     for _ in range(3):  # the scatter weighs data against priors, and comes from the fit itself
-        found = least_squares(
-            lambda logs, spread=spread: np.concatenate([off(logs) / spread, (logs - guess) / widths]), best
+        solution = least_squares(
+            lambda logs, residual=residual: np.concatenate([errors(logs) / residual, (logs - prior) / widths]), logs
         )
-        best = found.x
-        spread = max(FLOOR, float(np.sqrt(np.sum(off(best) ** 2) / max(1, len(rows) - len(best)))))
-    covariance = np.linalg.inv(found.jac.T @ found.jac)
-    return replace(draft, costs=Costs(*np.exp(best)), covariance=covariance, residual=spread)
+        logs = solution.x
+        residual = max(FLOOR, float(np.sqrt(np.sum(errors(logs) ** 2) / max(1, len(rows) - len(logs)))))
+    covariance = np.linalg.inv(solution.jac.T @ solution.jac)
+    return replace(draft, costs=Costs(*np.exp(logs)), covariance=covariance, residual=residual)
 
 
 def held_out(
@@ -223,12 +229,11 @@ def held_out(
     """Fit without the runs at these link rates and on more than `most_ranks` ranks, and predict them too: (the model, its
     `errors` with held_out)."""
 
-    def away(rows: pd.DataFrame) -> pd.Series:
-        return (rows.gbit.isin(gbits) & (rows.world_size > 1)) | (rows.world_size > most_ranks)
+    def is_held_out(points: pd.DataFrame) -> pd.Series:
+        return (points.gbit.isin(gbits) & (points.world_size > 1)) | (points.world_size > most_ranks)
 
-    fitted = fit(measured[~away(measured)], work, **options)
-    errors = fitted.errors(measured)
-    return fitted, errors.assign(held_out=away(errors))
+    fitted = fit(measured[~is_held_out(measured)], work, **options)
+    return fitted, fitted.errors(measured).assign(held_out=is_held_out)
 
 
 def families(runs: pd.DataFrame) -> dict[str, pd.DataFrame]:
@@ -239,15 +244,15 @@ def families(runs: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """
     keys = [*(name for name in SAME if name not in ("device", "link_gbit")), "bucket_mb"]
     plain = runs.comm_hook.fillna("none").eq("none") & runs.accumulate.fillna(1).eq(1)
-    known = usable(runs[runs.parallel.isin(MODELLED) & plain])
-    groups = [own for _, own in known.assign(bucket_mb=known.bucket_mb.fillna(BUCKET_MB)).groupby(keys, dropna=False)]
-    found = {}
-    for own in sorted(groups, key=lambda own: -points(own).groupby(POINT).ngroups):
-        run = own.iloc[0]
+    runs = usable(runs[runs.parallel.isin(MODELLED) & plain])
+    groups = [group for _, group in runs.fillna({"bucket_mb": BUCKET_MB}).groupby(keys, dropna=False)]
+    by_label = {}
+    for family in sorted(groups, key=lambda group: -points(group).groupby(POINT).ngroups):
+        run = family.iloc[0]
         label = f"{task(run)}, {run.precision}, {run.device_name} ({run.hardware_id})"
         label += f", {run.threads_per_rank:g} of a core" if run.threads_per_rank < 1 else ""
-        found[f"{label}, as {run.run_id}" if label in found else label] = own
-    return found
+        by_label[f"{label}, as {run.run_id}" if label in by_label else label] = family
+    return by_label
 
 
 class Answer(NamedTuple):
@@ -266,32 +271,32 @@ def predictor(
     Args:
         runs, epochs: as of `records.load`. profiles: records of `results/probes/compute`. gbit: rate of the nodes' links.
     """
-    known = usable(runs[runs.parallel.isin(MODELLED)])
-    groups = dict(list(known.assign(cores_per_rank=cores_per_rank(known)).groupby(PLANNED)))
+    runs = usable(runs[runs.parallel.isin(MODELLED)])
+    groups = dict(list(runs.assign(cores_per_rank=cores_per_rank(runs)).groupby(PLANNED)))
     profiles = list(profiles)
 
     @functools.cache
     def fitted(key: tuple) -> Fitted | None:
-        for own in families(groups[key]).values() if key in groups else ():
+        for family in families(groups[key]).values() if key in groups else ():
             with contextlib.suppress(ValueError):
-                work = Work.of(own, epochs, profiles)
-                return fit(points(own, gbit=gbit), work, bucket_mb=own.bucket_mb.iloc[0])
+                work = Work.of(family, epochs, profiles)
+                return fit(points(family, gbit=gbit), work, bucket_mb=family.bucket_mb.iloc[0])
         return None
 
     def predict(point: Mapping[str, Any]) -> Answer | None:
         model = fitted(tuple(point[name] for name in PLANNED))
         if model is None or point["parallel"] not in MODELLED:
             return None
-        more = {"grouped": point["parallel"] != "none", "gbit": point.get("link_gbit") or gbit}
-        found = model.predict(pd.DataFrame([dict(point) | more])[POINT]).iloc[0]
-        seconds = Estimate(found.seconds, found.low, found.high, len(model.measured))
-        return Answer(seconds, found.extrapolation and f"extrapolation: {found.extrapolation}")
+        values = dict(point) | {"grouped": point["parallel"] != "none", "gbit": point.get("link_gbit") or gbit}
+        row = model.predict(pd.DataFrame([values])[POINT]).iloc[0]
+        seconds = Estimate(row.seconds, row.low, row.high, len(model.measured))
+        return Answer(seconds, row.extrapolation and f"extrapolation: {row.extrapolation}")
 
     return predict
 
 
-def _values(costs: Costs) -> list:
-    return list(asdict(costs).values())
+def _amount(value: float) -> str:
+    return "unlimited" if math.isinf(value) else f"{value:g}"
 
 
 def _interval(logs: np.ndarray) -> np.ndarray:

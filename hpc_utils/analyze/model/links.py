@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hpc_utils.allreduce_cost import Link, Topology, ring
-from hpc_utils.allreduce_cost import bandwidths as rates
+from hpc_utils import allreduce_cost
+from hpc_utils.allreduce_cost import Link, Topology
 
 from .. import stats
 from ..stats import Estimate
@@ -25,8 +25,8 @@ PART = 2 * 4  # bytes: gloo's ring sends two parts a rank, and a part holds a fl
 FLOOR = 0.05  # relative: the smallest error of a size's time that the fit assumes
 OUTLIER = 2.0  # standard errors from which on a size counts less
 
-ABOUT = ["name", "hardware_id", "nodes", "ranks_per_node", "link_gbit"]
-COLUMNS = [*ABOUT, "group", *stats.columns(["latency", "bandwidth"]), "residual", "worst", "caveat"]
+SETTING = ["name", "hardware_id", "nodes", "ranks_per_node", "link_gbit"]
+COLUMNS = [*SETTING, "group", *stats.columns(["latency", "bandwidth"]), "residual", "worst", "caveat"]
 
 Record = Mapping[str, Any]
 
@@ -56,17 +56,12 @@ class LinkFit:
         return Link(self.latency.value, self.bandwidth.value)
 
     @property
-    def describes(self) -> bool:
-        """Whether one latency and one bandwidth describe every size."""
-        return self.worst <= TOLERANCE
-
-    @property
     def caveat(self) -> str:
-        """A warning where the fit does not describe the link; else ""."""
-        if self.describes:
+        """A warning where one latency and one bandwidth do not describe every size; else ""."""
+        if self.worst <= TOLERANCE:
             return ""
-        off = f"off by {self.worst:.0%} at {self.worst_bytes:,} bytes, by {self.residual:.0%} on the whole"
-        return f"one latency and bandwidth do not describe this link: {off}"
+        errors = f"off by {self.worst:.0%} at {self.worst_bytes:,} bytes, by {self.residual:.0%} on average"
+        return f"one latency and bandwidth do not describe this link: {errors}"
 
     def seconds(self, size: float) -> float:
         """Time of the fitted ring's all-reduce of `size` bytes."""
@@ -82,16 +77,16 @@ def bandwidths(record: Record) -> pd.DataFrame:
     rows = []
     for name, group in record["groups"].items():
         for sample in group["samples"]:
-            found = stats.median(sample["seconds"])
-            algorithm, bus = rates(sample["bytes"], found.value, group["ranks"])
+            seconds = stats.median(sample["seconds"])
+            algorithm, bus = allreduce_cost.bandwidths(sample["bytes"], seconds.value, group["ranks"])
             row = {"group": name, "ranks": group["ranks"], "nodes": group["nodes"], "bytes": sample["bytes"]}
-            row |= found.measure("seconds") | {"algorithm_bandwidth": algorithm, "bus_bandwidth": bus}
+            row |= seconds.measure("seconds") | {"algorithm_bandwidth": algorithm, "bus_bandwidth": bus}
             rows.append(row)
     names = ["group", "ranks", "nodes", "bytes", "seconds", "low", "high", "repeats"]
     return pd.DataFrame(rows, columns=[*names, "algorithm_bandwidth", "bus_bandwidth"])
 
 
-def table(records: Iterable[Record]) -> pd.DataFrame:
+def link_table(records: Iterable[Record]) -> pd.DataFrame:
     """The fit of each group of each record.
 
     Columns: name (the record's), hardware_id, nodes, ranks_per_node, group, link_gbit (limit of the links, Gbit/s; NaN:
@@ -101,22 +96,22 @@ def table(records: Iterable[Record]) -> pd.DataFrame:
     rows = []
     for record in records:
         for group in record["groups"]:
-            row = {name: record.get(name) for name in ABOUT} | {"group": group}
+            row = {name: record.get(name) for name in SETTING} | {"group": group}
             try:
-                found = fit(record, group)
-            except ValueError as why:
-                rows.append(row | {"caveat": str(why)})
+                link = fit(record, group)
+            except ValueError as error:
+                rows.append(row | {"caveat": str(error)})
                 continue
-            row |= found.latency.columns("latency") | found.bandwidth.columns("bandwidth")
-            rows.append(row | {"residual": found.residual, "worst": found.worst, "caveat": found.caveat})
+            row |= link.latency.columns("latency") | link.bandwidth.columns("bandwidth")
+            rows.append(row | {"residual": link.residual, "worst": link.worst, "caveat": link.caveat})
     return pd.DataFrame(rows, columns=COLUMNS).astype({"link_gbit": float})
 
 
 def inside(links: pd.DataFrame, hardware_id: str) -> float:
-    """Measured Gbit/s between ranks of one node of that hardware; infinite where not measured. `links` as of `table`."""
-    here = links[links.hardware_id == hardware_id]
-    within = here[(here.group == "intra") | ((here.group == "all") & (here.nodes == 1))].bandwidth.dropna()
-    return 8e-9 * float(within.median()) if len(within) else math.inf
+    """Measured Gbit/s between ranks of one node of that hardware; infinite where not measured. `links` as of `link_table`."""
+    is_inside = (links.group == "intra") | ((links.group == "all") & (links.nodes == 1))
+    bandwidths = links.bandwidth[is_inside & (links.hardware_id == hardware_id)].dropna()
+    return 8e-9 * float(bandwidths.median()) if len(bandwidths) else math.inf
 
 
 def newest(records: Sequence[Record]) -> Record:
@@ -126,7 +121,7 @@ def newest(records: Sequence[Record]) -> Record:
 
 
 def fits(record: Record, links: pd.DataFrame) -> list[LinkFit]:
-    """The fits of the record's groups that have one; `links`: as of `table`."""
+    """The fits of the record's groups that have one; `links`: as of `link_table`."""
     return [fit(record, group) for group in links.group[(links.name == record["name"]) & links.latency.notna()]]
 
 
@@ -134,16 +129,18 @@ def reach(links: pd.DataFrame, hardware_id: str, without: Sequence[float] = ()) 
     """The share of its nominal bandwidth that a limited link between nodes of that hardware gives an all-reduce, at the rate
     with the largest share (at faster rates the processor is the limit); None where not measured.
 
-    links: as of `table`. without: rates (Gbit/s) to leave out.
+    links: as of `link_table`. without: rates (Gbit/s) to leave out.
     """
-    own = links[(links.hardware_id == hardware_id) | links.hardware_id.str.startswith(f"{hardware_id}-")]
-    own = own[(own.nodes > 1) & (own.group != "intra") & own.bandwidth.notna() & own.link_gbit.notna()]
-    own = own[~own.link_gbit.isin(without)]
-    if own.empty:
+    is_same = (links.hardware_id == hardware_id) | links.hardware_id.str.startswith(f"{hardware_id}-")
+    is_limited = (
+        (links.nodes > 1) & (links.group != "intra") & links.link_gbit.notna() & ~links.link_gbit.isin(without)
+    )
+    shares = (links.bandwidth / links.link_gbit)[is_same & is_limited].dropna()
+    if shares.empty:
         return None
-    best = own.loc[(own.bandwidth / own.link_gbit).idxmax()]
+    best = links.loc[shares.idxmax()]
     nominal = best.link_gbit * 1e9 / 8
-    return Estimate(*(float(best[name]) / nominal for name in ("bandwidth", "bandwidth_low", "bandwidth_high")), 2)
+    return Estimate(*(float(best[name]) / nominal for name in stats.columns(["bandwidth"])), 2)
 
 
 def fit(record: Record, group: str) -> LinkFit:
@@ -159,53 +156,55 @@ def fit(record: Record, group: str) -> LinkFit:
     from scipy.optimize import least_squares
 
     ranks = record["groups"][group]["ranks"]
-    measured = [sample for sample in record["groups"][group]["samples"] if sample["bytes"] >= PART * ranks]
-    if len(measured) < FEWEST:
+    samples = [sample for sample in record["groups"][group]["samples"] if sample["bytes"] >= PART * ranks]
+    if len(samples) < FEWEST:
         raise ValueError(
-            f"{group}: {len(measured)} sizes of {PART * ranks} bytes or more, expected {FEWEST}: raise --largest"
+            f"{group}: {len(samples)} sizes of {PART * ranks} bytes or more, expected {FEWEST}: raise --largest"
         )
-    sizes = np.array([sample["bytes"] for sample in measured], dtype=float)
-    times = np.array([float(np.median(sample["seconds"])) for sample in measured])
-    errors = np.array([_error(sample["seconds"]) for sample in measured])
+    sizes = np.array([sample["bytes"] for sample in samples], dtype=float)
+    times = np.array([float(np.median(sample["seconds"])) for sample in samples])
+    deviations = np.array([_standard_error(sample["seconds"]) for sample in samples])
 
-    def misses(logs: np.ndarray) -> np.ndarray:
+    def errors(logs: np.ndarray) -> np.ndarray:
         link = Link(*np.exp(logs))
-        return np.log([_ring(size, ranks, link) / time for size, time in zip(sizes, times, strict=True)])
+        return np.log([_ring(size, ranks, link) for size in sizes] / times)
 
     def slopes(logs: np.ndarray) -> np.ndarray:
-        waiting = Link(float(np.exp(logs[0])), math.inf)
-        share = np.array([_ring(size, ranks, waiting) for size in sizes]) / (times * np.exp(misses(logs)))
+        unlimited = Link(float(np.exp(logs[0])), math.inf)
+        share = np.array([_ring(size, ranks, unlimited) for size in sizes]) / (times * np.exp(errors(logs)))
         return np.column_stack([share, share - 1])
 
     # Start from the ends: the smallest message is all latency, the largest all bandwidth.
-    alone, whole = _ring(0, ranks, Link(1.0, 1.0)), _ring(sizes[-1], ranks, Link(0.0, 1.0))
-    found = least_squares(
-        lambda logs: misses(logs) / errors,
-        np.log([times[0] / alone, whole / times[-1]]),
-        lambda logs: slopes(logs) / errors[:, None],
+    latency = times[0] / _ring(0, ranks, Link(1.0, 1.0))
+    bandwidth = _ring(sizes[-1], ranks, Link(0.0, 1.0)) / times[-1]
+    logs = least_squares(
+        lambda logs: errors(logs) / deviations,
+        np.log([latency, bandwidth]),
+        lambda logs: slopes(logs) / deviations[:, None],
         loss="soft_l1",
         f_scale=OUTLIER,
-    )
-    missed, slope, freedom = misses(found.x), slopes(found.x), len(sizes) - 2
-    weights = 1 / (errors**2 * np.sqrt(1 + (missed / errors / OUTLIER) ** 2))  # of the soft L1 loss
-    variance = np.linalg.inv(slope.T @ (weights[:, None] * slope)) * ((missed / errors) ** 2).sum() / freedom
+    ).x
+    slope = slopes(logs)
+    freedom = len(sizes) - 2
+    scaled = errors(logs) / deviations
+    weights = 1 / (deviations**2 * np.sqrt(1 + (scaled / OUTLIER) ** 2))  # of the soft L1 loss
+    variance = np.linalg.inv(slope.T @ (weights[:, None] * slope)) * (scaled**2).sum() / freedom
     half = stats.t_quantile(freedom) * np.sqrt(np.diag(variance))
-    repeats = min(len(sample["seconds"]) for sample in measured)
-    latency, bandwidth = (
-        Estimate(*map(float, np.exp([middle, middle - wide, middle + wide])), repeats)
-        for middle, wide in zip(found.x, half, strict=True)
+    repeats = min(len(sample["seconds"]) for sample in samples)
+    estimates = [Estimate(*ends, repeats) for ends in np.exp([logs, logs - half, logs + half]).T.tolist()]
+    relative = np.abs(np.expm1(errors(logs)))
+    worst = int(relative.argmax())
+    residual = float(np.sqrt((relative**2).mean()))
+    return LinkFit(
+        group, ranks, *estimates, residual, float(relative[worst]), int(sizes[worst]), tuple(map(int, sizes))
     )
-    relative = np.abs(np.expm1(missed))
-    worst, residual = int(relative.argmax()), float(np.sqrt((relative**2).mean()))
-    of_worst = float(relative[worst]), int(sizes[worst])
-    return LinkFit(group, ranks, latency, bandwidth, residual, *of_worst, tuple(map(int, sizes)))
 
 
-def _error(seconds: Sequence[float]) -> float:
+def _standard_error(seconds: Sequence[float]) -> float:
     """Relative standard error of a size's time."""
     spread = float(np.std(np.log(seconds), ddof=1)) / math.sqrt(len(seconds)) if len(seconds) > 1 else 0.0
     return math.hypot(FLOOR, spread)
 
 
 def _ring(size: float, ranks: int, link: Link) -> float:
-    return ring(size, Topology(1, ranks, link, link))
+    return allreduce_cost.ring(size, Topology(1, ranks, link, link))

@@ -52,7 +52,8 @@ class Line(NamedTuple):
         """Least squares of the relative errors, both parts at least zero. A single batch gives `fixed` = 0."""
         from scipy.optimize import nnls
 
-        batches, seconds = np.asarray(batches, float), np.maximum(np.asarray(seconds, float), 1e-9)
+        batches = np.asarray(batches, float)
+        seconds = np.maximum(np.asarray(seconds, float), 1e-9)
         if len(set(batches)) == 1:
             return cls(0.0, float(np.mean(seconds / batches)))
         (fixed, per_sample), _ = nnls(np.column_stack([1 / seconds, batches / seconds]), np.ones(len(seconds)))
@@ -100,12 +101,12 @@ class Work:
     @classmethod
     def from_profile(cls, profile: Mapping[str, Any], jitter: float | None = None) -> Work:
         """From a record of `hpc bench compute` (`results/probes/compute`)."""
-        batches = profile["batches"]
-        sizes = [one["batch"] for one in batches]
-        lines = {phase: Line.through(sizes, [float(np.median(one[phase])) for one in batches]) for phase in PHASES}
+        rows = profile["batches"]
+        batches = [row["batch"] for row in rows]
+        lines = {phase: Line.through(batches, [float(np.median(row[phase])) for row in rows]) for phase in PHASES}
         if jitter is None:
             jitter = float(np.median([np.std(np.log(times)) for times in step_seconds(profile).values()]))
-        gradients = tuple(Bucket(one["bytes"], one["fraction"]) for one in profile["ready"])
+        gradients = tuple(Bucket(gradient["bytes"], gradient["fraction"]) for gradient in profile["ready"])
         return cls(**lines, gradients=gradients, jitter=jitter, source=f"compute profile {profile.get('name', '')}")
 
     @classmethod
@@ -118,18 +119,18 @@ class Work:
         Raises:
             ValueError: no run is on one rank.
         """
-        alone = one_rank(runs)
-        if alone.empty:
+        single = one_rank(runs)
+        if single.empty:
             raise ValueError("the model needs runs on one rank, or `hpc bench compute`, for its compute time")
-        rows = epochs.merge(alone[["run_id", "batch_per_device"]], on="run_id")
+        rows = epochs.merge(single[["run_id", "batch_per_device"]], on="run_id")
         phases = rows.groupby("batch_per_device")[[f"{phase}_seconds" for phase in PHASES]].median()
         if phases.isna().any(axis=None):
             raise ValueError("captured steps have no phases: the model needs `hpc bench compute` of the eager step")
         batches = phases.index.to_numpy(float)
         lines = {phase: Line.through(batches, phases[f"{phase}_seconds"].to_numpy(float)) for phase in PHASES}
-        size = float(alone.parameters.iloc[0]) * 4 / GRADIENTS  # fp32
+        size = float(single.parameters.iloc[0]) * 4 / GRADIENTS  # fp32
         gradients = tuple(Bucket(size, (part + 1) / GRADIENTS) for part in range(GRADIENTS))
-        source = f"phases of {counted(len(alone), 'run')} of {baseline_text(alone.parallel.iloc[0])}"
+        source = f"phases of {counted(len(single), 'run')} of {baseline_text(single.parallel.iloc[0])}"
         return cls(**lines, gradients=gradients, jitter=_jitter(rows), source=source)
 
     @classmethod
@@ -140,11 +141,11 @@ class Work:
         Raises:
             ValueError: there is no such profile, and no run on one rank.
         """
-        own = epochs[epochs.run_id.isin(one_rank(runs).run_id)]
         run = runs.iloc[0]
+        single = epochs[epochs.run_id.isin(one_rank(runs).run_id)]
         for profile in profiles:
             if profile["ready"] and profile["parameters"] == run.parameters and fits(profile, run):
-                return cls.from_profile(profile, _jitter(own) if len(own) else None)
+                return cls.from_profile(profile, _jitter(single) if len(single) else None)
         return cls.from_runs(runs, epochs)
 
 
@@ -156,17 +157,18 @@ def _jitter(epochs: pd.DataFrame) -> float:
 
 @functools.cache  # a fit needs the same buckets at every step
 def _packed(gradients: tuple[Bucket, ...], limit: float) -> tuple[Bucket, ...]:
-    packed, size, ready = [], 0.0, 0.0
+    buckets = []
+    size = ready = 0.0
     for gradient in gradients:
-        size, ready = size + gradient.size, max(ready, gradient.ready)
+        size += gradient.size
+        ready = max(ready, gradient.ready)
         if size >= limit:
-            packed.append(Bucket(size, ready))
+            buckets.append(Bucket(size, ready))
             size = 0.0
-    return tuple([*packed, Bucket(size, ready)] if size else packed)
+    return tuple([*buckets, Bucket(size, ready)] if size else buckets)
 
 
-@dataclass(frozen=True)
-class Costs:
+class Costs(NamedTuple):
     """The fitted parameters of the model.
 
     Attributes:
@@ -210,8 +212,8 @@ class Step(NamedTuple):
     @property
     def bottleneck(self) -> str:
         """The largest part other than computing (of `BOTTLENECKS`), if it is more than a tenth of the step; else computing."""
-        worst = max(BOTTLENECKS, key=lambda name: getattr(self, name))
-        return BOTTLENECKS[worst] if getattr(self, worst) > NEGLIGIBLE * self.seconds else "computing"
+        largest = max(BOTTLENECKS, key=lambda name: getattr(self, name))
+        return BOTTLENECKS[largest] if getattr(self, largest) > NEGLIGIBLE * self.seconds else "computing"
 
 
 def step(
@@ -225,37 +227,33 @@ def step(
     ranks = topology.ranks
     if ranks == 1:
         return Step(data, compute, costs.group)
-    sent = 2 * (ranks - 1) / ranks
-    # The bandwidth inside a node is no nominal one but measured.
-    inter, intra = topology.inter.bandwidth * costs.reach, topology.intra.bandwidth
-    reached, unlimited = (
-        topology._replace(inter=Link(costs.latency, one), intra=Link(costs.latency, other))
-        for one, other in ((inter, intra), (math.inf, math.inf))
-    )
+    # The bandwidth inside a node is not nominal but measured.
+    inter = Link(costs.latency, costs.reach * topology.inter.bandwidth)
+    reached = topology._replace(inter=inter, intra=Link(costs.latency, topology.intra.bandwidth))
+    instant = Link(costs.latency, math.inf)
+    unlimited = topology._replace(inter=instant, intra=instant)
     buckets = work.buckets(bucket_mb)
-    wires = [allreduce_cost.cheapest(bucket.size, reached) for bucket in buckets]
-    both = [(wire, costs.host * sent * bucket.size) for bucket, (_, wire) in zip(buckets, wires, strict=True)]
-    delay, exposed = _overlap(
-        costs.scale * work.backward.seconds(batch),
-        [(bucket.ready, *times) for bucket, times in zip(buckets, both, strict=True)],
-        1 / (1 + costs.drag),
-    )
-    of_host = exposed * sum(own for wire, own in both if own > wire) / sum(map(max, both)) if exposed else 0.0
-    of_link = exposed - of_host
-    total = sum(wire for wire, _ in both)
-    waiting = sum(
+    algorithms, wires = zip(*(allreduce_cost.cheapest(bucket.size, reached) for bucket in buckets), strict=True)
+    sent = 2 * (ranks - 1) / ranks
+    hosts = [costs.host * sent * bucket.size for bucket in buckets]
+    travels = list(zip([bucket.ready for bucket in buckets], wires, hosts, strict=True))
+    delay, exposed = _overlap(costs.scale * work.backward.seconds(batch), travels, 1 / (1 + costs.drag))
+    host_limited = sum(host for _, wire, host in travels if host > wire)
+    exposed_host = exposed * host_limited / sum(map(max, wires, hosts)) if exposed else 0.0
+    exposed_link = exposed - exposed_host
+    latencies = sum(
         allreduce_cost.ALGORITHMS[name](bucket.size, unlimited)
-        for bucket, (name, _) in zip(buckets, wires, strict=True)
+        for bucket, name in zip(buckets, algorithms, strict=True)
     )
-    latency = of_link * waiting / total if total else 0.0
+    latency = exposed_link * latencies / sum(wires) if sum(wires) else 0.0
     return Step(
         data,
         compute,
-        host=costs.group + delay + of_host,
+        host=costs.group + delay + exposed_host,
         latency=latency,
-        bandwidth=of_link - latency,
+        bandwidth=exposed_link - latency,
         straggler=(data + compute) * math.expm1(work.jitter * expected_maximum(ranks)),
-        algorithm=wires[0][0],
+        algorithm=algorithms[0],
     )
 
 
@@ -267,10 +265,11 @@ def _overlap(backward: float, buckets: Sequence[tuple[float, float, float]], spe
     """
     delay = free = 0.0
     for ready, wire, host in buckets:
-        start, whole = max(backward * ready + delay, free), max(wire, host)
-        beside = min(whole, speed * max(0.0, backward + delay - start))  # the part done while the pass computes
-        free = start + beside / speed + whole - beside
-        delay += host * beside / whole if whole else 0.0
+        start = max(backward * ready + delay, free)
+        duration = max(wire, host)
+        hidden = min(duration, speed * max(0.0, backward + delay - start))  # the part done while the pass computes
+        free = start + hidden / speed + duration - hidden
+        delay += host * hidden / duration if duration else 0.0
     return delay, max(0.0, free - backward - delay)
 
 

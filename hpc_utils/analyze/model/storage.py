@@ -28,14 +28,15 @@ def loader(record: Record | None) -> pd.DataFrame:
     rows = []
     for place in record["places"] if record else ():
         for load in place.get("loader", ()):  # none of a place that was skipped
-            warm, first = stats.median(load["seconds_per_batch"]), _first(record, place, load)
+            warm = stats.median(load["seconds_per_batch"])
+            first = _first_seconds(record, place, load)
             row = {"place": place["place"], "filesystem": place["filesystem"], "batch": load["batch"]}
             row |= warm.measure("seconds") | {"rate": load["batch"] / warm.value}
             rows.append(row | {"first_seconds": first.value, "first_low": first.low, "first_high": first.high})
     return pd.DataFrame(rows)
 
 
-def _first(record: Record, place: Record, load: Record) -> stats.Estimate:
+def _first_seconds(record: Record, place: Record, load: Record) -> stats.Estimate:
     """Seconds a batch while the data are not in memory: repeat by repeat, since these were interleaved."""
     if place["filesystem"] in probes.IN_MEMORY:
         return stats.median(load["seconds_per_batch"])
@@ -44,8 +45,8 @@ def _first(record: Record, place: Record, load: Record) -> stats.Estimate:
     # All ranks share a pass and read at once: a rank's batch takes as many times longer as there are ranks.
     ranks = record["nodes"] * record["ranks_per_node"]
     size = load["batch"] * ranks * record["bytes"] / record["images"]
-    more = [
+    extra_seconds = [
         max(0.0, cold - warm) * size / place["cold"]["bytes"]
         for cold, warm in zip(place["cold"]["seconds"], place["warm"]["seconds"], strict=True)
     ]
-    return stats.median([own + extra for own, extra in zip(load["seconds_per_batch"], more, strict=True)])
+    return stats.median([warm + extra for warm, extra in zip(load["seconds_per_batch"], extra_seconds, strict=True)])

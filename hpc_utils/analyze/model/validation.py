@@ -43,8 +43,8 @@ def amdahl(ranks: Sequence[float], seconds: Sequence[float]) -> Law:
     ranks, seconds = np.asarray(ranks, float), np.asarray(seconds, float)
     terms = np.column_stack([np.ones_like(ranks), 1 / ranks]) / seconds[:, None]
     serial, divided = nnls(terms, np.ones(len(seconds)))[0]
-    whole = serial + divided
-    formula = f"{whole:.3g} s ({serial / whole:.1%} serial)"
+    one_rank = serial + divided
+    formula = f"{one_rank:.3g} s ({serial / one_rank:.1%} serial)"
     return Law("Amdahl", formula, lambda n: serial + divided / np.asarray(n, float))
 
 
@@ -57,16 +57,14 @@ def gustafson(ranks: Sequence[float], seconds: Sequence[float]) -> Law:
     def shape(share: float, n: np.ndarray) -> np.ndarray:
         return n / (n - share * (n - 1))
 
-    def first(share: float) -> float:
-        return float(np.exp(np.mean(np.log(seconds / shape(share, ranks)))))
+    def logs(share: float) -> np.ndarray:
+        """Of T(1), as each run gives it."""
+        return np.log(seconds / shape(share, ranks))
 
-    def off(share: float) -> float:
-        return float(np.sum(np.log(first(share) * shape(share, ranks) / seconds) ** 2))
-
-    share = float(minimize_scalar(off, bounds=(0.0, 0.999), method="bounded").x)
-    whole = first(share)
-    formula = f"{whole:.3g} s ({share:.1%} serial)"
-    return Law("Gustafson", formula, lambda n: whole * shape(share, np.asarray(n, float)))
+    share = float(minimize_scalar(lambda share: logs(share).var(), bounds=(0.0, 0.999), method="bounded").x)
+    one_rank = float(np.exp(logs(share).mean()))
+    formula = f"{one_rank:.3g} s ({share:.1%} serial)"
+    return Law("Gustafson", formula, lambda n: one_rank * shape(share, np.asarray(n, float)))
 
 
 LAWS: dict[str, tuple[Callable[..., Law], ...]] = {"strong": (amdahl,), "weak": (gustafson,)}
@@ -77,16 +75,15 @@ class Validation:
     """A model fitted to few ranks and some link rates, and its predictions of the others.
 
     Attributes:
-        name: of the family of runs. runs: the family's. points: as of `fit.points`. fitted, errors: as of `fit.held_out`, errors
-        empty if nothing was held out. whole: the model fitted to all runs. reasons: why families have no model, by name.
+        name: of the family of runs. points: its runs, as of `fit.points`. fitted, errors: as of `fit.held_out`, errors
+        empty if nothing was held out. full: the model fitted to all runs. reasons: why families have no model, by name.
         Without a model all are empty or None.
     """
 
     name: str = ""
-    runs: pd.DataFrame = field(default_factory=pd.DataFrame)
     points: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=[*POINT, "seconds", "run_id"]))
     fitted: Fitted | None = None
-    whole: Fitted | None = None
+    full: Fitted | None = None
     errors: pd.DataFrame = field(default_factory=pd.DataFrame)
     reasons: Mapping[str, str] = field(default_factory=dict)
 
@@ -100,7 +97,8 @@ class Validation:
         buckets, source (of the compute times)."""
         if self.fitted is None:
             return pd.DataFrame()
-        fitted, work = self.fitted, self.fitted.work
+        fitted = self.fitted
+        work = fitted.work
         row = {"model": self.name, "configurations": fitted.measured.groupby(POINT).ngroups}
         row |= {"fitted_on": len(fitted.measured), "scatter": fitted.residual, "gradient_bytes": work.gradient_bytes}
         return pd.DataFrame([row | {"buckets": len(work.buckets(fitted.bucket_mb)), "source": work.source}])
@@ -113,55 +111,62 @@ class Validation:
         """`accuracy` by points: "held out" and "fitted"."""
         if self.errors.empty:
             return self.errors
-        named = self.errors.held_out.map({True: "held out", False: "fitted"})
-        return accuracy(self.errors.assign(points=named), self.points, "points")
+        points = self.errors.held_out.map({True: "held out", False: "fitted"})
+        return accuracy(self.errors.assign(points=points), self.points, "points")
 
-    def ahead(self, gbits: Sequence[float], worlds: Sequence[int]) -> pd.DataFrame:
+    def predictions(self, gbits: Sequence[float], worlds: Sequence[int]) -> pd.DataFrame:
         """Predictions of the model fitted to all runs for `worlds` ranks, as of `Fitted.scaling`.
 
         Runs on several nodes: over links of `gbits`, weak with the largest measured batch, and strong with eight times that in
         all. Runs on one node: of each kind the measured curve of most ranks, continued on one node. A curve ends before the
         first interval that is wider than its efficiency, and is left out if that is within the measured ranks.
         """
-        points, several = self.points, self.points[self.points.nodes > 1]
-        batch, own, frames = points.batch_per_device.max(), [], []
-        if len(several):
-            own, each = [("strong", 8 * batch), ("weak", batch)], int(several.ranks_per_node.max())
-        elif self.whole:
-            gbits, each = [math.inf], max(worlds)
-            most = curves(points).sort_values(["world_size", "size"]).drop_duplicates("kind", keep="last")
-            own = sorted(zip(most.kind, most["size"], strict=True))
-        for (kind, size), gbit in itertools.product(own, gbits):
-            one = self.whole.scaling(kind, size, worlds, ranks_per_node=each, gbit=gbit)
-            one = one[~(one.efficiency_high - one.efficiency_low > one.efficiency).cummax()]
-            frames += [one] if one.world_size.max() > points.world_size.max() else []
+        points = self.points
+        linked = points[points.nodes > 1]
+        sizes: dict[str, float] = {}
+        if len(linked):
+            batch = points.batch_per_device.max()
+            sizes = {"strong": 8 * batch, "weak": batch}
+            ranks_per_node = int(linked.ranks_per_node.max())
+        elif self.full:
+            largest = curves(points).sort_values(["kind", "world_size", "size"]).drop_duplicates("kind", keep="last")
+            sizes = dict(zip(largest.kind, largest["size"], strict=True))
+            ranks_per_node = max(worlds)
+            gbits = [math.inf]
+        frames = []
+        for (kind, size), gbit in itertools.product(sizes.items(), gbits):
+            curve = self.full.scaling(kind, size, worlds, ranks_per_node=ranks_per_node, gbit=gbit)
+            curve = curve[~(curve.efficiency_high - curve.efficiency_low > curve.efficiency).cummax()]
+            if curve.world_size.max() > points.world_size.max():
+                frames.append(curve)
         return pd.concat(frames or [points[:0].assign(kind="")], ignore_index=True)
 
 
 def validate(
-    found: Records, profiles: Sequence[Mapping[str, Any]], measured: pd.DataFrame, *, rates: Sequence[float],
+    records: Records, profiles: Sequence[Mapping[str, Any]], measured: pd.DataFrame, *, rates: Sequence[float],
     most_ranks: int, gbits: Mapping[str, float],
 ) -> Validation:  # fmt: skip
     """The model of the first family of runs that has one, fitted without the link `rates` (Gbit/s) and without runs on more
     than `most_ranks` ranks.
 
     Args:
-        profiles: compute probes. measured: links, as of `links.table`. gbits: nominal rates of links, by hardware id.
+        profiles: compute probes. measured: links, as of `links.link_table`. gbits: nominal rates of links, by hardware id.
     """
     reasons: dict[str, str] = {}
-    for name, own in fit.families(found.runs).items():
-        hardware = own.hardware_id.iloc[0]
-        points = fit.points(own, gbit=gbits.get(hardware, math.inf))
-        options = {"intra_gbit": links.inside(measured, hardware), "bucket_mb": own.bucket_mb.iloc[0]}
+    for name, runs in fit.families(records.runs).items():
+        hardware = runs.hardware_id.iloc[0]
+        points = fit.points(runs, gbit=gbits.get(hardware, math.inf))
+        options = {"intra_gbit": links.inside(measured, hardware), "bucket_mb": runs.bucket_mb.iloc[0]}
+        reach = links.reach(measured, hardware, without=rates)
         try:
-            work, reach = Work.of(own, found.epochs, profiles), links.reach(measured, hardware, without=rates)
+            work = Work.of(runs, records.epochs, profiles)
             fitted, errors = fit.held_out(points, work, rates, most_ranks=most_ranks, reach=reach, **options)
-        except ValueError as why:
-            reasons[name] = str(why)
+        except ValueError as error:
+            reasons[name] = str(error)
             continue
-        whole = fit.fit(points, work, reach=links.reach(measured, hardware), **options)
+        full = fit.fit(points, work, reach=links.reach(measured, hardware), **options)
         errors = errors if errors.held_out.any() else errors[:0]
-        return Validation(name, own, points, fitted, whole, errors, reasons)
+        return Validation(name, points, fitted, full, errors, reasons)
     return Validation(reasons=reasons)
 
 
@@ -173,15 +178,16 @@ def accuracy(errors: pd.DataFrame, measured: pd.DataFrame, by: str) -> pd.DataFr
     """
     if errors.empty:
         return errors
-    each, rows = measured.groupby(POINT).seconds.agg(list), []
-    for name, own in errors.groupby(by, sort=False):
-        repeats = [each[tuple(row)] for row in own[POINT].itertuples(index=False)]
-        inside = int(own.measured.between(own.low, own.high).sum())
-        row = {by: name, "count": len(own), "inside": inside, "inside_share": inside / len(own)}
+    samples = measured.groupby(POINT).seconds.agg(list)
+    rows = []
+    for name, points in errors.groupby(by, sort=False):
+        repeats = [samples[point] for point in points[POINT].itertuples(index=False, name=None)]
+        inside = int(points.measured.between(points.low, points.high).sum())
+        row = {by: name, "count": len(points), "inside": inside, "inside_share": inside / len(points)}
         for column, statistic in (("median_error", np.median), ("worst_error", np.max)):
-            off = error(own.seconds, repeats, statistic)
-            row |= off.columns(column) | {"repeats": off.repeats}
-        rows.append(row | {"runs": unique(*own.runs)})
+            estimate = error(points.seconds, repeats, statistic)
+            row |= estimate.columns(column) | {"repeats": estimate.repeats}
+        rows.append(row | {"runs": unique(*points.runs)})
     return pd.DataFrame(rows)
 
 
@@ -192,12 +198,12 @@ def error(predicted: Sequence[float], repeats: Sequence[Sequence[float]], statis
     point has a single repeat.
     """
     predicted = np.asarray(predicted, float)
-    value = float(statistic(np.abs(predicted / [np.median(own) for own in repeats] - 1), axis=0))
+    value = float(statistic(np.abs(predicted / [np.median(sample) for sample in repeats] - 1), axis=0))
     fewest = min(map(len, repeats))
     if fewest < 2:
         return Estimate(value, np.nan, np.nan, fewest)
     generator = np.random.default_rng(0)
-    drawn = np.array([np.median(generator.choice(own, (RESAMPLES, len(own))), axis=1) for own in repeats])
+    drawn = np.array([np.median(generator.choice(sample, (RESAMPLES, len(sample))), axis=1) for sample in repeats])
     low, high = np.quantile(statistic(np.abs(predicted[:, None] / drawn - 1), axis=0), TAILS).tolist()
     return Estimate(value, min(low, value), max(high, value), fewest)
 
@@ -211,20 +217,21 @@ def curves(errors: pd.DataFrame) -> pd.DataFrame:
     if errors.empty:
         return errors
     linked = on_every_link(errors.assign(global_batch=errors.batch_per_device * errors.world_size), "gbit")
-    found = pd.concat([linked.assign(kind=kind, size=linked[fixed]) for kind, fixed in FIXED.items()])
-    found = found.sort_values([*CURVE, "world_size", "grouped", "nodes"]).drop_duplicates([*CURVE, "world_size"])
-    several = found.groupby(CURVE).world_size.transform("nunique") > 1
-    return found[several].drop(columns="global_batch").reset_index(drop=True)
+    points = pd.concat([linked.assign(kind=kind, size=linked[fixed]) for kind, fixed in FIXED.items()])
+    points = points.sort_values([*CURVE, "world_size", "grouped", "nodes"]).drop_duplicates([*CURVE, "world_size"])
+    is_curve = points.groupby(CURVE).world_size.transform("nunique") > 1
+    return points[is_curve].drop(columns="global_batch").reset_index(drop=True)
 
 
-def between(fitted: Fitted, drawn: pd.DataFrame) -> pd.DataFrame:
-    """`Fitted.predict` on every number of ranks of the curves in `drawn` (as of `curves`), with `CURVE`."""
-    if drawn.empty:
-        return drawn
-    grids = [
-        fit.grid(kind, size, range(1, own.world_size.max() + 1), int(own.ranks_per_node.max()), gbit).assign(kind=kind, size=size)
-        for (kind, size, gbit), own in drawn.groupby(CURVE)
-    ]  # fmt: skip
+def fitted_curves(fitted: Fitted, measured: pd.DataFrame) -> pd.DataFrame:
+    """`Fitted.predict` on every number of ranks of the curves in `measured` (as of `curves`), with `CURVE`."""
+    if measured.empty:
+        return measured
+    grids = []
+    for (kind, size, gbit), points in measured.groupby(CURVE):
+        worlds = range(1, points.world_size.max() + 1)
+        grid = fit.grid(kind, size, worlds, int(points.ranks_per_node.max()), gbit)
+        grids.append(grid.assign(kind=kind, size=size))
     return fitted.predict(pd.concat(grids, ignore_index=True))
 
 
@@ -239,71 +246,73 @@ def compare(errors: pd.DataFrame, most_ranks: float, fits: Mapping[str, Sequence
     if errors.empty:
         return errors
     parts = []
-    for (kind, _, _), own in curves(errors).groupby(CURVE):
-        small, large = own[own.world_size <= most_ranks], own[own.world_size > most_ranks]
+    for (kind, _, _), points in curves(errors).groupby(CURVE):
+        small = points[points.world_size <= most_ranks]
+        large = points[points.world_size > most_ranks]
         if len(small) > 1:
-            laws = [one(small.world_size, small.measured) for one in fits[kind]]
-            parts += [large.assign(law=o.name, formula=o.formula, seconds=o.seconds(large.world_size)) for o in laws]
+            for fit_law in fits[kind]:
+                law = fit_law(small.world_size, small.measured)
+                parts.append(large.assign(law=law.name, formula=law.formula, seconds=law.seconds(large.world_size)))
             parts.append(large.assign(law=MODEL, formula=""))
-    together = pd.concat(parts or [errors[:0].assign(law="", kind="")], ignore_index=True)
-    return together.assign(error=together.seconds / together.measured - 1)
+    compared = pd.concat(parts or [errors[:0].assign(law="", kind="")], ignore_index=True)
+    return compared.assign(error=compared.seconds / compared.measured - 1)
 
 
-def below(ahead: pd.DataFrame, efficient: float) -> pd.DataFrame:
-    """One row per curve of `Validation.ahead`: the rank count from which it is less efficient than `efficient`.
+def efficiency_limits(predictions: pd.DataFrame, efficient: float) -> pd.DataFrame:
+    """One row per curve of `Validation.predictions`: the rank count from which it is less efficient than `efficient`.
 
     Columns: kind, gbit, batch (of one rank); below_at, and below_from and below_to by the interval's ends (NaN: at none);
     limited_by, baseline, efficiency, low, high, extrapolation and world_size (at below_at, or at the most ranks).
     """
     rows = []
-    for curve, own in _curves_of(ahead):
-        many = own[own.world_size > 1]
-        row = curve | {"batch": float(own.batch_per_device.iloc[0])}
+    for curve, points in _predicted_curves(predictions):
+        row = curve | {"batch": float(points.batch_per_device.iloc[0])}
+        points = points[points.world_size > 1]
         for end, column in (("at", "efficiency"), ("from", "low"), ("to", "high")):
-            row[f"below_{end}"] = many.world_size[many[column] < efficient].min()
-        shown = many[many.world_size == row["below_at"]] if row["below_at"] > 0 else many.tail(1)
-        rows.append(row | shown[[*SHOWN, "world_size", "bottleneck"]].iloc[0].to_dict())
+            row[f"below_{end}"] = points.world_size[points[column] < efficient].min()
+        limit = points[points.world_size == row["below_at"]] if row["below_at"] > 0 else points.tail(1)
+        rows.append(row | limit[[*SHOWN, "world_size", "bottleneck"]].iloc[0].to_dict())
     return pd.DataFrame(rows).rename(columns={"bottleneck": "limited_by"})
 
 
-def bottlenecks(ahead: pd.DataFrame) -> pd.DataFrame:
-    """One row per stretch of a curve of `Validation.ahead` with one bottleneck.
+def bottlenecks(predictions: pd.DataFrame) -> pd.DataFrame:
+    """One row per stretch of a curve of `Validation.predictions` with one bottleneck.
 
     Columns: kind, gbit, bottleneck, from_ranks, to_ranks; baseline, efficiency, low, high and extrapolation (at from_ranks).
     """
     rows = []
-    for curve, own in _curves_of(ahead):
-        many = own[own.world_size > 1]
-        for _, part in many.groupby((many.bottleneck != many.bottleneck.shift()).cumsum()):
-            row = curve | {"from_ranks": part.world_size.min(), "to_ranks": part.world_size.max()}
-            rows.append(row | part[["bottleneck", *SHOWN]].iloc[0].to_dict())
+    for curve, points in _predicted_curves(predictions):
+        points = points[points.world_size > 1]
+        for _, stretch in points.groupby((points.bottleneck != points.bottleneck.shift()).cumsum()):
+            row = curve | {"from_ranks": stretch.world_size.min(), "to_ranks": stretch.world_size.max()}
+            rows.append(row | stretch[["bottleneck", *SHOWN]].iloc[0].to_dict())
     return pd.DataFrame(rows)
 
 
-def _curves_of(ahead: pd.DataFrame) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
+def _predicted_curves(predictions: pd.DataFrame) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
     """({kind, gbit}, its rows) of each curve, the ends of efficiency named low and high."""
-    if len(ahead):
-        own = ahead.drop(columns=["low", "high"]).rename(columns={"efficiency_low": "low", "efficiency_high": "high"})
-        for (kind, gbit), curve in own.groupby(["kind", "gbit"], sort=False):
-            yield {"kind": kind, "gbit": gbit}, curve
+    ends = {"efficiency_low": "low", "efficiency_high": "high"}
+    points = predictions.drop(columns=["low", "high"], errors="ignore").rename(columns=ends)
+    for (kind, gbit), curve in points.groupby(["kind", "gbit"], sort=False):
+        yield {"kind": kind, "gbit": gbit}, curve
 
 
-def conclusions(accuracy: pd.DataFrame, below: pd.DataFrame) -> Iterator[str]:
-    """Sentences on the model's predictions: `accuracy` as of `Validation.accuracy`, `below` as of the function."""
+def conclusions(accuracy: pd.DataFrame, limits: pd.DataFrame) -> Iterator[str]:
+    """Sentences on the model's predictions: `accuracy` as of `Validation.accuracy`, `limits` as of `efficiency_limits`."""
     for row in accuracy.itertuples():
         if row.points == "held out":
             yield (
                 f"The model predicts the time of a step of {counted(row.count, 'configuration')} that it has not seen with a median error of "
                 f"{row.median_error:.1%}, at worst {row.worst_error:.1%}; {row.inside} lie in its 95 % interval."
             )
-    for row in below.itertuples():
-        where = "on one node" if math.isinf(row.gbit) else f"over {row.gbit:g} Gbit/s"
-        size = f"{row.batch:g} samples {'in all' if row.kind == 'strong' else 'a rank'}, {where}"
-        where = "at least 70 % up to" if pd.isna(row.below_at) else "first below 70 % at"
+    for row in limits.itertuples():
+        size = f"{row.batch:g} samples {'in all' if row.kind == 'strong' else 'a rank'}"
+        link = "on one node" if math.isinf(row.gbit) else f"over {row.gbit:g} Gbit/s"
+        limit = "at least 70 % up to" if pd.isna(row.below_at) else "first below 70 % at"
         yield (
-            f"{row.kind} scaling, {size}: {where} {row.world_size:,} ranks, {row.efficiency:.0%} [{row.low:.0%}, {row.high:.0%}] there"
+            f"{row.kind} scaling, {size}, {link}: {limit} {row.world_size:,} ranks, {row.efficiency:.0%} [{row.low:.0%}, {row.high:.0%}] there"
             f"{relative(row.baseline)}, limited by {row.limited_by}"
             + (" (extrapolation)." if row.extrapolation else ".")
         )
-    if len(below) and "held out" not in set(accuracy.get("points", ())):
+    if len(limits) and "held out" not in set(accuracy.get("points", ())):
         yield "These predictions are not validated: no run was held out from the model."

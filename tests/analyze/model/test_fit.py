@@ -231,7 +231,7 @@ def test_without_a_process_alone_efficiency_is_relative_to_ddp_on_one_rank():
     found = grouped.scaling("weak", 8, [2], gbit=10.0)
     one = runs[runs.grouped & (runs.world_size == 1) & (runs.batch_per_device == 8)].seconds.median()
     assert set(found.baseline) == {"ddp"} and found.seconds[0] == pytest.approx(one, rel=0.03)
-    below = validation.below(found, 0.7)
+    below = validation.efficiency_limits(found, 0.7)
     sentence, untested = validation.conclusions(pd.DataFrame(), below)
     assert "DDP on one rank" in sentence and "not validated" in untested
     assert not list(validation.conclusions(pd.DataFrame(), below[:0]))

@@ -21,7 +21,7 @@ RUNS = measured([math.inf, 10.0, 3.0, 1.0, 0.3])
 @pytest.fixture(scope="module")
 def tested() -> validation.Validation:
     fitted, errors = fit.held_out(RUNS, work(), [3.0, 0.3])
-    return validation.Validation("cnn", RUNS, RUNS, fitted, fit.fit(RUNS, work()), errors)
+    return validation.Validation("cnn", RUNS, fitted, fit.fit(RUNS, work()), errors)
 
 
 @pytest.fixture(scope="module")
@@ -57,11 +57,11 @@ def test_the_model_s_own_tables_are_the_fit_s(tested) -> None:
     assert (row["scatter"], row["gradient_bytes"]) == (tested.fitted.residual, work().gradient_bytes)
     host = tested.costs().set_index("cost").loc["host"]
     assert (host.value, host.unit) == (tested.fitted.costs.host, "s/B") and host.low < host.value < host.high
-    assert tested.ids == tuple(RUNS.run_id) and len(tested.whole.measured) == len(RUNS)
+    assert tested.ids == tuple(RUNS.run_id) and len(tested.full.measured) == len(RUNS)
 
 
 def test_more_ranks_are_predicted_for_every_rate_and_both_kinds(tested) -> None:
-    ahead = tested.ahead([10.0, 1.0], [2, 8])
+    ahead = tested.predictions([10.0, 1.0], [2, 8])
     assert ahead.groupby(["kind", "gbit"]).ngroups == 4
     alone = ahead[ahead.world_size == 1].drop_duplicates("kind").set_index("kind").batch_per_device
     assert alone.to_dict() == {"strong": 8 * 32, "weak": 32}, (
@@ -72,34 +72,37 @@ def test_more_ranks_are_predicted_for_every_rate_and_both_kinds(tested) -> None:
 def test_runs_of_one_node_are_continued_at_their_own_batch_as_far_as_the_interval_says_something() -> None:
     near = measured([math.inf])
     near = near.assign(nodes=1, ranks_per_node=near.world_size)
-    weak = validation.Validation("cnn", near, near, whole=fit.fit(near, work()))
-    ahead = weak.ahead([10.0, 1.0], [2, 8, 64])
+    weak = validation.Validation("cnn", near, full=fit.fit(near, work()))
+    ahead = weak.predictions([10.0, 1.0], [2, 8, 64])
     assert set(zip(ahead.kind, ahead.gbit, ahead.nodes, strict=True)) == {("weak", math.inf, 1)}, (
         "no batch was divided over ranks"
     )
     assert set(ahead.batch_per_device) == {32.0} and ahead.world_size.tolist() == [1, 2, 8, 64]
-    (row,) = validation.below(ahead, 0.7).to_dict("records")
+    (row,) = validation.efficiency_limits(ahead, 0.7).to_dict("records")
     assert "inf" not in next(validation.conclusions(weak.accuracy(), pd.DataFrame([row])))
     halves = measured([math.inf], worlds=(4,))
     halves = halves[(halves.world_size > 1) == (halves.batch_per_device < 32)]
     halves = halves.assign(nodes=1, ranks_per_node=halves.world_size)
-    strong = validation.Validation("cnn", halves, halves, whole=fit.fit(halves, work()))
-    ahead = strong.ahead([1.0], [2, 8])
+    strong = validation.Validation("cnn", halves, full=fit.fit(halves, work()))
+    ahead = strong.predictions([1.0], [2, 8])
     assert set(ahead.kind) == {"strong"} and ahead.batch_per_device.tolist() == [32, 16, 4]
-    vague = validation.Validation("cnn", near, near, whole=replace(weak.whole, residual=1.0))
-    assert vague.ahead([1.0], [2, 8, 64]).empty
+    vague = validation.Validation("cnn", near, full=replace(weak.full, residual=1.0))
+    assert vague.predictions([1.0], [2, 8, 64]).empty
 
 
 def test_without_a_model_there_is_nothing_and_a_reason() -> None:
     none = validation.Validation()
     assert none.fitted is None and none.ids == ()
-    assert none.summary().empty and none.costs().empty and none.ahead([1.0], [2]).empty
-    assert validation.between(none.fitted, validation.curves(none.errors)).empty and none.accuracy().empty
-    assert validation.compare(none.errors, 4).empty and validation.below(none.ahead([1.0], [2]), 0.7).empty
-    assert validation.bottlenecks(none.ahead([1.0], [2])).empty
+    assert none.summary().empty and none.costs().empty and none.predictions([1.0], [2]).empty
+    assert validation.fitted_curves(none.fitted, validation.curves(none.errors)).empty and none.accuracy().empty
+    assert (
+        validation.compare(none.errors, 4).empty
+        and validation.efficiency_limits(none.predictions([1.0], [2]), 0.7).empty
+    )
+    assert validation.bottlenecks(none.predictions([1.0], [2])).empty
     runs = pd.DataFrame(columns=schema.names(schema.RUNS))
     how = {"rates": [1.0], "most_ranks": 4, "gbits": {}}
-    found = validation.validate(records.Records(runs, pd.DataFrame()), [], links.table([]), **how)
+    found = validation.validate(records.Records(runs, pd.DataFrame()), [], links.link_table([]), **how)
     assert found.fitted is None and found.reasons == {}
 
 
@@ -110,16 +113,16 @@ def test_the_interval_s_ends_cross_where_they_do(tested) -> None:
         efficiency_low=[1, 0.6, 0.4, 0.3, 0],
         efficiency_high=[1, 0.95, 0.9, 0.6, 0.2],
     )
-    (row,) = validation.below(frame, 0.7).to_dict("records")
+    (row,) = validation.efficiency_limits(frame, 0.7).to_dict("records")
     assert [row[f"below_{end}"] for end in ("from", "at", "to")] == [2, 8, 64]
     assert (row["world_size"], row["efficiency"]) == (8, 0.6)
     assert (row["kind"], row["gbit"], row["batch"]) == ("weak", 0.3, 8)
-    (row,) = validation.below(frame.assign(efficiency=0.9, bottleneck="wire"), 0.7).to_dict("records")
+    (row,) = validation.efficiency_limits(frame.assign(efficiency=0.9, bottleneck="wire"), 0.7).to_dict("records")
     assert math.isnan(row["below_at"]) and (row["world_size"], row["limited_by"]) == (1024, "wire")
 
 
 def test_conclusions_are_a_sentence_a_held_out_group_and_a_curve(tested, accuracy) -> None:
-    below = validation.below(tested.fitted.scaling("weak", 8, [2, 1024], gbit=0.3), 0.7)
+    below = validation.efficiency_limits(tested.fitted.scaling("weak", 8, [2, 1024], gbit=0.3), 0.7)
     first, second = validation.conclusions(accuracy.reset_index(), below)
     assert f"{accuracy.median_error['held out']:.1%}" in first and "extrapolation" in second
 
@@ -153,7 +156,7 @@ def test_one_rank_belongs_to_the_curves_of_every_link(held_out):
 def test_the_model_is_drawn_on_every_number_of_ranks_of_a_curve(held_out):
     fitted, errors = held_out
     drawn = validation.curves(errors)
-    lines = validation.between(fitted, drawn)
+    lines = validation.fitted_curves(fitted, drawn)
     for key, own in lines.groupby(validation.CURVE):
         points = drawn[(drawn[validation.CURVE] == list(key)).all(axis=1)]
         assert own.world_size.tolist() == list(range(1, points.world_size.max() + 1))

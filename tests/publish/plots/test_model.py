@@ -26,7 +26,7 @@ def held_out():
 def test_measured_points_carry_their_intervals_and_held_out_ones_are_open(held_out):
     fitted, errors = held_out
     drawn = validation.curves(errors)
-    chart = plots.validation(drawn, validation.between(fitted, drawn))
+    chart = plots.validation(drawn, validation.fitted_curves(fitted, drawn))
     *panels, off = chart.figure.axes
     assert len(panels) == drawn.groupby(["kind", "size"]).ngroups and len(chart.data) > len(drawn)
     assert {"links as they are", "0.3 Gbit/s", "measured, held out"} <= labels(chart.figure)
