@@ -132,15 +132,15 @@ def collect(folder):
     from hpc_utils.publish.chapters import write_system
 
     folder = folder or paths.results()
-    found = records.collect(folder)
-    write_system(found, folder)
-    print_refused({name: f"{why}; {rerun.remedy(folder / 'runs' / name)}" for name, why in found.refused.items()})
-    for name, state in found.unfinished.items():
+    record_set = records.collect(folder)
+    write_system(record_set, folder)
+    print_refused({name: f"{why}; {rerun.remedy(folder / 'runs' / name)}" for name, why in record_set.refused.items()})
+    for name, state in record_set.unfinished.items():
         click.secho(f"not complete ({state}): {name}", fg="yellow", err=True)
-    for line in records.by_other_code(found, folder):
+    for line in records.by_other_code(record_set, folder):
         click.secho(line, fg="yellow", err=True)
-    click.echo(f"{counted(len(found.runs), 'run')}, {counted(len(found.epochs), 'epoch')}: {folder / 'csv'}")
-    sys.exit(1 if found.refused else 0)
+    click.echo(f"{counted(len(record_set.runs), 'run')}, {counted(len(record_set.epochs), 'epoch')}: {folder / 'csv'}")
+    sys.exit(1 if record_set.refused else 0)
 
 
 @click.command()
@@ -184,16 +184,16 @@ def explain(files, as_json):
     from hpc_utils.analyze.profiles.judge import judge
 
     # A run may be named as docs/read-a-profile.md does, from any folder.
-    found = readers.gather([path if path.exists() else paths.runs() / path.name for path in files])
-    parts = breakdown.breakdowns(found.timelines)
-    verdict = judge(found)
+    profiles = readers.gather([path if path.exists() else paths.runs() / path.name for path in files])
+    parts = breakdown.breakdowns(profiles.timelines)
+    verdict = judge(profiles)
     if as_json:
         ranks = [{key: part[key] for key in breakdown.KEYS} for part in parts]
         click.echo(json.dumps({"ranks": ranks, "verdict": verdict.as_json()}, allow_nan=False))
         return
     if parts:
-        _print_breakdown(parts, found.timelines)
-        _print_kernels(found.timelines)
+        _print_breakdown(parts, profiles.timelines)
+        _print_kernels(profiles.timelines)
     for line in verdict.lines():
         click.echo(printable(line))
 
@@ -204,14 +204,14 @@ def _print_breakdown(parts: Sequence[dict[str, Any]], timelines: Sequence[Timeli
     rows = []
     for part in parts:
         span = part["span_ns"]
-        about = part["rank"], part["device"], span and f"{span / 1e6:,.1f}"
+        identity = part["rank"], part["device"], span and f"{span / 1e6:,.1f}"
         times = (part[f"{name}_ns"] for name in names)
-        rows.append(["-" if one is None else str(one) for one in about])
-        rows[-1] += ["not known" if one is None else f"{one / 1e6:,.1f} {one / (span or 1):4.0%}" for one in times]
+        rows.append(["-" if cell is None else str(cell) for cell in identity])
+        rows[-1] += ["not known" if duration is None else f"{duration / 1e6:,.1f} {duration / (span or 1):4.0%}" for duration in times]
     print_table(header, rows)
-    seen = any(one.ops is not None for one in timelines)
-    devices = sorted({one.device_name for one in timelines if one.device_name})
-    click.echo(printable("; ".join(["ms and share of the span" if seen else "no work of a GPU was seen", *devices])))
+    has_operations = any(timeline.ops is not None for timeline in timelines)
+    devices = sorted({timeline.device_name for timeline in timelines if timeline.device_name})
+    click.echo(printable("; ".join(["ms and share of the span" if has_operations else "no work of a GPU was seen", *devices])))
 
 
 def _print_kernels(timelines: Sequence[Timeline]) -> None:

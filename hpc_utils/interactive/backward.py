@@ -57,4 +57,4 @@ def watch(model: nn.Module, loss: Callable[[nn.Module], Tensor], bucket_cap_mb: 
         recorded.append({"ready": complete, "buckets": travelled, "end": end})
     for handle in handles:
         handle.remove()
-    return min(recorded[WARM_UP:], key=lambda one: one["end"])
+    return min(recorded[WARM_UP:], key=lambda backward_pass: backward_pass["end"])

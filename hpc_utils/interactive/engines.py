@@ -138,7 +138,7 @@ class Engines:
             WATCHDOG,
             folder,
             getattr(launcher, "job_id", ""),
-            *(str(one.pid) for one in processes),
+            *(str(process.pid) for process in processes),
         ]
         watchdog = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True)
         self._close = weakref.finalize(

@@ -50,8 +50,8 @@ class Ablation(Strict):
     def series(self, refusal: Callable[[Mapping[str, Any]], str]) -> dict[str, dict[str, Any]]:
         """{series: its changes of the plain loop}: none; each step alone, if asked for; all steps up to each one."""
         steps, so_far = self.index(refusal).steps, {}
-        found = {PLAIN: {}} | {step.alone: step.parameters for step in steps if self.alone}
+        changes = {PLAIN: {}} | {step.alone: step.parameters for step in steps if self.alone}
         for step in filter(lambda step: step.upto, steps):
             so_far = so_far | step.parameters
-            found[step.upto] = so_far
-        return found
+            changes[step.upto] = so_far
+        return changes

@@ -23,8 +23,8 @@ def held(run: str) -> Iterator[None]:
     The kernel releases the locks when this process ends. Jobs with cores of their own do not wait for each other, nor do
     different users, runs marked as shared (`HPC_SHARED`), and those that a run's own cells start.
     """
-    here = Workspace.current()
-    if here.shared or here.launch.owner:
+    workspace = Workspace.current()
+    if workspace.shared or workspace.launch.owner:
         yield
         return
     cpus = usable()

@@ -63,11 +63,11 @@ def options(cluster: Cluster, node: NodeType, layout: Layout, *, devices: bool =
 
 def variables(folder: Path, layout: Layout) -> dict[str, str]:
     """The values that job scripts read: variables, never parts of a command, since paths may contain any character."""
-    here = Workspace.current()
+    workspace = Workspace.current()
     ours = {"HPC_JOB_ENVIRONMENT": str(folder / "environment.sh"), "RANKS_PER_NODE": str(layout.ranks_per_node)}
-    if Path.cwd() != here.project:  # jobs run in the clone; a user's own workload is in the folder of the submission
+    if Path.cwd() != workspace.project:  # jobs run in the clone; a user's own workload is in the folder of the submission
         ours["PYTHONPATH"] = os.pathsep.join(filter(None, [str(Path.cwd()), environment().get("PYTHONPATH")]))
-    return here.variables | ours
+    return workspace.variables | ours
 
 
 def output(folder: Path, name: str) -> str:
@@ -126,14 +126,14 @@ def folders(cluster: Cluster) -> dict[str, str]:
     Raises:
         ClusterError: a variable that the cluster file uses is not set.
     """
-    here, found = environment(), {}
+    inherited, assignments = environment(), {}
     for name, key in {"HPC_RESULTS": "results", "HPC_DATA": "data"}.items():
-        if (path := getattr(cluster.storage, key)) and not here.get(name):
+        if (path := getattr(cluster.storage, key)) and not inherited.get(name):
             template = Template(_at_home(path))
-            if missing := [variable for variable in template.get_identifiers() if not here.get(variable)]:
+            if missing := [variable for variable in template.get_identifiers() if not inherited.get(variable)]:
                 raise ClusterError(f"${missing[0]} is not set here, and storage.{key} of {cluster.name} needs it")
-            found[name] = str(paths.root() / template.safe_substitute(here))
-    return found
+            assignments[name] = str(paths.root() / template.safe_substitute(inherited))
+    return assignments
 
 
 def _at_home(path: str) -> str:

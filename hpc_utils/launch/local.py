@@ -170,7 +170,7 @@ def _cores(request: Request) -> contextlib.AbstractContextManager:
 
 def _claim(request: Request, redo: bool, is_gone: Callable[[Mapping[str, Any]], bool]) -> RunFolder:
     """Claim the run's folder, and write the request for the ranks."""
-    asked = {
+    content = {
         "notebook": request.notebook.name,
         "nodes": request.layout.nodes,
         "ranks_per_node": request.layout.ranks_per_node,
@@ -180,7 +180,7 @@ def _claim(request: Request, redo: bool, is_gone: Callable[[Mapping[str, Any]], 
     try:
         folder = RunFolder.claimed(request.path, redo=redo, is_gone=is_gone)
         (folder.path / "logs").mkdir()
-        folder.write_json("request.json", asked)
+        folder.write_json("request.json", content)
     except OSError as error:
         raise ConfigError(f"cannot write to {request.path}: {error.strerror} (see HPC_RESULTS)") from None
     return folder
@@ -188,8 +188,8 @@ def _claim(request: Request, redo: bool, is_gone: Callable[[Mapping[str, Any]], 
 
 def _start(request: Request, folder: Path, launcher: Sequence[str], *, cold: bool) -> LocalRanks | ExternalLauncher:
     """Start the ranks, or the launcher that starts them."""
-    here, record = Workspace.current(), Launch(owner=str(folder), run=str(folder))
-    environment = workspace.child_environment() | here.variables | record.variables | {"PYTHONUNBUFFERED": "1"}
+    settings, record = Workspace.current(), Launch(owner=str(folder), run=str(folder))
+    environment = workspace.child_environment() | settings.variables | record.variables | {"PYTHONUNBUFFERED": "1"}
     arguments, config = [str(request.notebook), str(folder)], request.config
     if not launcher and request.launcher:
         launcher = [*request.launcher.command(request.layout.ranks), sys.executable]
@@ -206,7 +206,7 @@ def _watch(ranks: LocalRanks | ExternalLauncher, folder: Path, watch: Watch, rec
     Returns:
         The exit code of the launcher, or of the first rank that failed.
     """
-    log, seen = folder / "logs" / "rank0.log", 0
+    log, position = folder / "logs" / "rank0.log", 0
     passed_on: set[Signals] = set()
     failed, deadline = False, math.inf
     while True:
@@ -223,11 +223,11 @@ def _watch(ranks: LocalRanks | ExternalLauncher, folder: Path, watch: Watch, rec
         code = ranks.poll(POLL)
         if log.exists():
             with log.open("rb") as file:
-                file.seek(seen)
+                file.seek(position)
                 new = file.read()
-            whole = new if code is not None else new[: new.rfind(b"\n") + 1]
-            seen += len(whole)
-            watch(read_json(folder / "progress.json") or {}, whole.decode(errors="replace"))
+            lines = new if code is not None else new[: new.rfind(b"\n") + 1]
+            position += len(lines)
+            watch(read_json(folder / "progress.json") or {}, lines.decode(errors="replace"))
         if code is not None:
             return code
 
@@ -251,12 +251,12 @@ def _outcome(
 
 def _keep_notebook(request: Request, folder: Path, state: str, reason: str) -> None:
     """Give rank 0's notebook its final name, marked if the run is not complete."""
-    partial, kept = folder / PARTIAL, folder / "notebook.ipynb"
+    partial, final = folder / PARTIAL, folder / "notebook.ipynb"
     if state != "complete":
         text = failure.mark(partial if partial.exists() else request.notebook, state, reason)
         partial.write_text(json.dumps(text, indent=1) + "\n")
     if partial.exists():
-        partial.replace(kept)
+        partial.replace(final)
 
 
 def _stopped(request: Request, before: signals.Stopped | None, received: list[Signals], reason: str) -> RunStopped:

@@ -37,9 +37,9 @@ PARTIAL = ".partial.ipynb"  # the launcher renames it at the end
 def main(notebook: Path, folder: Path) -> None:
     """Execute `notebook` with the parameters in `folder/request.json`; never returns."""
     request, record = json.loads((folder / "request.json").read_text()), workspace.adopt()
-    own = launcher.find(request["config"]["workload"])
-    if own and own.starts_ranks:  # joined now: mpiexec ends the others only if a rank fails after this
-        os.environ["RANK"] = str(own.join().rank)
+    own_launcher = launcher.find(request["config"]["workload"])
+    if own_launcher and own_launcher.starts_ranks:  # joined now: mpiexec ends the others only if a rank fails after this
+        os.environ["RANK"] = str(own_launcher.join().rank)
     rank = int(os.environ.get("RANK", 0))
     if record.profiler:
         rank_profiler.settle(record.profiler)
@@ -63,8 +63,8 @@ def main(notebook: Path, folder: Path) -> None:
     except BaseException as error:
         status = 1
         _report(error, folder, rank)
-    if own and not status:  # otherwise its launcher ends the other ranks
-        own.leave()
+    if own_launcher and not status:  # otherwise its launcher ends the other ranks
+        own_launcher.leave()
     _end(status)
 
 

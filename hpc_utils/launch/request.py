@@ -63,8 +63,8 @@ class Request:
     @functools.cached_property
     def launcher(self) -> Launcher | None:
         """What starts its ranks in place of torchrun, if its loop brings that."""
-        own = launcher.find(self.config.workload)
-        return own if own and own.starts_ranks else None
+        own_launcher = launcher.find(self.config.workload)
+        return own_launcher if own_launcher and own_launcher.starts_ranks else None
 
     @property
     def starts_cold(self) -> bool:
@@ -80,10 +80,10 @@ class Request:
     def warning(self) -> str:
         """Why this machine's times of the run are no measurement: more CPU devices than cores; else empty."""
         config, ranks, cores = self.config, self.layout.ranks_per_node, len(provenance.core_groups())
-        each = config.cores_per_rank or config.threads_per_rank or 1
-        if self.on_gpus or not capability.oversubscribed(ranks, each, cores):
+        cores_per_rank = config.cores_per_rank or config.threads_per_rank or 1
+        if self.on_gpus or not capability.oversubscribed(ranks, cores_per_rank, cores):
             return ""
-        return f"oversubscribed: {counted(ranks, 'rank')} x {each:g} core(s) on {cores} core(s): excluded from scaling figures"
+        return f"oversubscribed: {counted(ranks, 'rank')} x {cores_per_rank:g} core(s) on {cores} core(s): excluded from scaling figures"
 
     @property
     def state(self) -> str:
@@ -92,7 +92,7 @@ class Request:
 
 def prepare(
     notebook: Path,
-    given: Mapping[str, Any],
+    overrides: Mapping[str, Any],
     layout: Layout | None = None,
     *,
     hardware: str | None = None,
@@ -115,7 +115,7 @@ def prepare(
     if layout.ranks_per_node < 1 or layout.nodes < 1:
         raise ConfigError(f"a layout of {layout} (nodes x ranks): at least one rank is needed")
     notebook = parameters.find(notebook)
-    config, inject = parameters.resolve(notebook, given)
+    config, inject = parameters.resolve(notebook, overrides)
     if config.parallel == "none" and layout.ranks > 1:
         raise ConfigError(
             f"parallel='none' is one process: use parallel='ddp', 'zero1' or 'fsdp' for {layout.ranks} ranks"
@@ -132,10 +132,10 @@ def prepare(
             )
     elif needs_data and imports:
         require_workload(config.workload, config.parallel, json.dumps(dict.fromkeys(config.workload_args)))
-    own = {n: v for n, v in (parameters.defaults(notebook) | inject).items() if n not in RunConfig.model_fields}
+    notebook_parameters = {n: v for n, v in (parameters.defaults(notebook) | inject).items() if n not in RunConfig.model_fields}
     hardware = hardware or provenance.hardware_id()
     run_id = identity.run_id(
-        measured | own, nodes=layout.nodes, ranks_per_node=layout.ranks_per_node, hardware=hardware
+        measured | notebook_parameters, nodes=layout.nodes, ranks_per_node=layout.ranks_per_node, hardware=hardware
     )
     return Request(notebook.absolute(), config, inject, layout, paths.runs() / run_id)
 

@@ -64,8 +64,8 @@ def draft(workload: str, devices: int | None = None) -> str:
     except Exception as error:
         if hasattr(error, "exit_code"):  # a message for users
             raise
-        shown = f"hpc run {paths.notebooks()}/01_baseline.ipynb -p workload={workload}"
-        raise StudyError(f"{workload}: {type(error).__name__}: {error}; `{shown}` shows where") from error
+        command = f"hpc run {paths.notebooks()}/01_baseline.ipynb -p workload={workload}"
+        raise StudyError(f"{workload}: {type(error).__name__}: {error}; `{command}` shows where") from error
     steps = min(max(round(EPOCH / seconds), STEPS[0]), STEPS[1])
     text = Path(__file__).with_suffix(".toml.j2").read_text()
     return jinja2.Template(text, keep_trailing_newline=True, undefined=jinja2.StrictUndefined).render(
@@ -102,8 +102,8 @@ def _step_seconds(workload: Workload, config: RunConfig, batch: int) -> float:
             if not math.isfinite(value):
                 raise StudyError(f"{config.workload}: the loss of a batch is {value}; expected a finite number")
             for name, metric in workload.metrics.items():
-                if (given := torch.as_tensor(metric(outputs, targets)).numel()) != 1:
+                if (count := torch.as_tensor(metric(outputs, targets)).numel()) != 1:
                     raise StudyError(
-                        f"{config.workload}: the metric {name} gives {given} numbers; expected their sum"
+                        f"{config.workload}: the metric {name} gives {count} numbers; expected their sum"
                     )
     return ends[1] - ends[0]

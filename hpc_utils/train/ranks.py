@@ -51,7 +51,7 @@ class Ranks:
     cores: tuple[int, ...] = ()
     share: Share | None = None
     oversubscribed: bool = False
-    held: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    limits: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     @property
     def cores_per_device(self) -> float:
@@ -116,10 +116,10 @@ class Ranks:
 
     def split(self) -> tuple[Any, Any]:
         """Return the group of this node's ranks, and that of the first ranks of all nodes (None on others). Collective."""
-        each = self.ranks_per_node
-        nodes = [dist.new_group(range(node * each, (node + 1) * each)) for node in range(self.nodes)]
-        leaders = dist.new_group(range(0, self.world_size, each))
-        return nodes[self.rank // each], leaders if self.local_rank == 0 else None
+        per_node = self.ranks_per_node
+        nodes = [dist.new_group(range(node * per_node, (node + 1) * per_node)) for node in range(self.nodes)]
+        leaders = dist.new_group(range(0, self.world_size, per_node))
+        return nodes[self.rank // per_node], leaders if self.local_rank == 0 else None
 
     def all_reduce(self, values: Tensor, group: Any) -> None:
         """Sum `values` in place over `everyone` or a group of `split`, on their device."""
@@ -143,7 +143,7 @@ class Ranks:
         if self.share is None:
             return
         try:
-            self.held.enter_context(self.share.held())
+            self.limits.enter_context(self.share.held())
         except NoShare as error:
             raise ConfigError(f"cores_per_rank={self.share.cores:g}: {error}") from None
 
@@ -262,8 +262,8 @@ def _device(config: RunConfig, local_rank: int) -> torch.device:
 
 def _stream(config: RunConfig, device: torch.device) -> contextlib.AbstractContextManager:
     """The stream of the whole run: a capture needs one beside the default stream, and DDP's construction the same one."""
-    beside = config.step_graph and device.type == "cuda"
-    return torch.cuda.stream(torch.cuda.Stream(device)) if beside else contextlib.nullcontext()
+    needs_stream = config.step_graph and device.type == "cuda"
+    return torch.cuda.stream(torch.cuda.Stream(device)) if needs_stream else contextlib.nullcontext()
 
 
 def _join(config: RunConfig, device: torch.device, rank: int, world: int) -> str:
@@ -300,7 +300,7 @@ def _rendezvous(timeout: timedelta) -> dist.Store:
 def _cores(
     config: RunConfig, device: torch.device, local_rank: int, per_node: int, world: int
 ) -> Iterator[dict[str, Any]]:
-    """Pin this rank to its cores; yields `Ranks`' threads, cores, share, held and oversubscribed."""
+    """Pin this rank to its cores; yields `Ranks`' threads, cores, share, limits and oversubscribed."""
     provenance.hardware()  # counts the available cores, so it must run before pinning
     cores = provenance.core_groups()
     on_gpu = device.type == "cuda"
@@ -313,14 +313,14 @@ def _cores(
                 f"cores_per_rank={config.cores_per_rank:g} is for CPU devices, but this rank uses a GPU: use device=cpu"
             )
         share = Share(config.cores_per_rank, config.share_period)
-    each = share.cores if share else threads
+    cores_per_rank = share.cores if share else threads
     devices = per_node
-    if own := workspace.environment().get(
+    if node_cores := workspace.environment().get(
         provenance.NODE_CORES
     ):  # this node shares its cores with others of a rehearsal
-        devices *= min(world // per_node, round(len(cores) / float(own)))
-    oversubscribed = capability.oversubscribed(devices, each, len(cores)) and not (
-        own and per_node * each <= float(own)
+        devices *= min(world // per_node, round(len(cores) / float(node_cores)))
+    oversubscribed = capability.oversubscribed(devices, cores_per_rank, len(cores)) and not (
+        node_cores and per_node * cores_per_rank <= float(node_cores)
     )
     pinned: tuple[int, ...] = ()
     # Host threads of a GPU are pinned only on request, because the local rank does not determine which cores are near the GPU.
@@ -332,12 +332,12 @@ def _cores(
     _pin(pinned)
     torch.set_num_threads(threads)
     try:
-        with contextlib.ExitStack() as held:
+        with contextlib.ExitStack() as limits:
             yield {
                 "threads": threads,
                 "cores": pinned,
                 "share": share,
-                "held": held,
+                "limits": limits,
                 "oversubscribed": oversubscribed,
             }
     finally:

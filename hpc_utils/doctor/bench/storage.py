@@ -76,7 +76,7 @@ def measure(ranks: Ranks, *, dataset: str, repeats: int, seconds: float, console
         }
 
 
-def table(record: Mapping[str, Any]) -> Iterator[str]:
+def storage_table(record: Mapping[str, Any]) -> Iterator[str]:
     """The record's medians: how fast each place is read. A cold rate that memory served is no speed of a disk."""
     layout = f"{record['nodes']} x {record['ranks_per_node']} ranks"
     yield f"{record['dataset']}, {record['bytes'] / 1e6:.0f} MB, read by {layout} at once, each its part"
@@ -87,8 +87,8 @@ def table(record: Mapping[str, Any]) -> Iterator[str]:
             yield f"{start}  not read: {place['skipped']}"
         else:
             cold, warm = (place[s]["bytes"] / median(place[s]["seconds"]) / 1e6 for s in ("cold", "warm"))
-            shown = "from memory" if probes.is_read_from_memory(place) else f"{cold:,.0f}"
-            yield f"{start}  {shown:>11}  {warm:11,.0f}"
+            cold_rate = "from memory" if probes.is_read_from_memory(place) else f"{cold:,.0f}"
+            yield f"{start}  {cold_rate:>11}  {warm:11,.0f}"
 
 
 class _Place:
@@ -196,6 +196,6 @@ def load_batches(dataset: str, batch: int, ranks: Ranks) -> Iterator[Any]:
 
     config = RunConfig(workload="cnn", dataset=dataset, batch_per_device=batch)
     workload = resolve(config)
-    whole = batch * ranks.world_size
-    sampler = Sampler(len(workload.train), whole, rank=ranks.rank, world_size=ranks.world_size, steps=10_000)
+    global_batch = batch * ranks.world_size
+    sampler = Sampler(len(workload.train), global_batch, rank=ranks.rank, world_size=ranks.world_size, steps=10_000)
     return Loader(workload.train, workload, config, ranks.device).batches(sampler.epoch(1), 1)
