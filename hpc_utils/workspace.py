@@ -93,7 +93,11 @@ class Workspace:
         project = _CLONE if _IS_CLONE else Path.cwd()
         data, results = (Path(variables.get(name) or project / default) for name, default in _FOLDERS.items())
         return cls(
-            project, data.absolute(), results.absolute(), _adopted or Launch.of(variables), variables.get("HPC_SHARED") == "1"
+            project,
+            data.absolute(),
+            results.absolute(),
+            _adopted or Launch.of(variables),
+            variables.get("HPC_SHARED") == "1",
         )
 
     @property
@@ -122,14 +126,17 @@ def child_environment() -> dict[str, str]:
         "OPENBLAS_NUM_THREADS": "1",
         "JE_ARROW_MALLOC_CONF": "background_thread:false",
     }
-    return single_threaded | {name: value for name, value in environment().items() if not RANK_VARIABLES.fullmatch(name)}
+    return single_threaded | {
+        name: value for name, value in environment().items() if not RANK_VARIABLES.fullmatch(name)
+    }
 
 
 @contextlib.contextmanager
 def using(**variables: str) -> Iterator[None]:
     """Add `variables` to `environment()` in the block."""
     global _overrides
-    before, _overrides = _overrides, _overrides | variables
+    before = _overrides
+    _overrides = _overrides | variables
     try:
         yield
     finally:

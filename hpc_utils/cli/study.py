@@ -74,7 +74,8 @@ def study_plan(name, parameters, repeats):
     plan = studies.plan(name, Target.here(parameters, repeats))
     for line in plan.impossible:
         click.secho(line, dim=True)
-    states, todo = {run.run_id: run.state for run in plan.requests}, [run.run_id for run in plan.to_do()]
+    states = {run.run_id: run.state for run in plan.requests}
+    todo = [run.run_id for run in plan.to_do()]
     damaged = [run for run in todo if states[run] == "complete"]
     for run, state in (states | dict.fromkeys(damaged, "damaged")).items():
         click.echo(f"{state:10} {run}")
@@ -134,12 +135,16 @@ def collect(folder):
     folder = folder or paths.results()
     record_set = records.collect(folder)
     write_system(record_set, folder)
-    print_refused({name: f"{why}; {rerun.remedy(folder / 'runs' / name)}" for name, why in record_set.refused.items()})
+    print_refused(
+        {name: f"{why}; {rerun.remedy(folder / 'runs' / name)}" for name, why in record_set.refused.items()}
+    )
     for name, state in record_set.unfinished.items():
         click.secho(f"not complete ({state}): {name}", fg="yellow", err=True)
     for line in records.by_other_code(record_set, folder):
         click.secho(line, fg="yellow", err=True)
-    click.echo(f"{counted(len(record_set.runs), 'run')}, {counted(len(record_set.epochs), 'epoch')}: {folder / 'csv'}")
+    click.echo(
+        f"{counted(len(record_set.runs), 'run')}, {counted(len(record_set.epochs), 'epoch')}: {folder / 'csv'}"
+    )
     sys.exit(1 if record_set.refused else 0)
 
 
@@ -207,11 +212,18 @@ def _print_breakdown(parts: Sequence[dict[str, Any]], timelines: Sequence[Timeli
         identity = part["rank"], part["device"], span and f"{span / 1e6:,.1f}"
         times = (part[f"{name}_ns"] for name in names)
         rows.append(["-" if cell is None else str(cell) for cell in identity])
-        rows[-1] += ["not known" if duration is None else f"{duration / 1e6:,.1f} {duration / (span or 1):4.0%}" for duration in times]
+        rows[-1] += [
+            "not known" if duration is None else f"{duration / 1e6:,.1f} {duration / (span or 1):4.0%}"
+            for duration in times
+        ]
     print_table(header, rows)
     has_operations = any(timeline.ops is not None for timeline in timelines)
     devices = sorted({timeline.device_name for timeline in timelines if timeline.device_name})
-    click.echo(printable("; ".join(["ms and share of the span" if has_operations else "no work of a GPU was seen", *devices])))
+    click.echo(
+        printable(
+            "; ".join(["ms and share of the span" if has_operations else "no work of a GPU was seen", *devices])
+        )
+    )
 
 
 def _print_kernels(timelines: Sequence[Timeline]) -> None:

@@ -71,11 +71,15 @@ def drop_cache(file: int) -> None:
 
 def measure_results(context: Context) -> Facts:
     """The results folder: its file system, the byte/s of writing a new file with fsync, and whether hard links work."""
-    facts, content = space(paths.results()), os.urandom(CHUNK)
-    size, seconds = min(MOST, facts["free_bytes"] // 8), context.share(0.25, 3.0)
+    facts = space(paths.results())
+    content = os.urandom(CHUNK)
+    size = min(MOST, facts["free_bytes"] // 8)
+    seconds = context.share(0.25, 3.0)
     try:
         with _scratch(paths.results()) as folder:
-            path, began, written = folder / "speed", time.perf_counter(), 0
+            path = folder / "speed"
+            began = time.perf_counter()
+            written = 0
             with path.open("wb", buffering=0) as file:
                 while not written or (written < size and time.perf_counter() - began < seconds):
                     written += file.write(content)
@@ -207,12 +211,18 @@ def judge_data(observations: Observations) -> Result:
     """All nodes' data sets side by side, and how fast they are read."""
     names = sorted({name for observation in observations for name in observation.facts["available"]})
     for name in names:
-        if nodes_without := [observation for observation in observations if name not in observation.facts["available"]]:
+        if nodes_without := [
+            observation for observation in observations if name not in observation.facts["available"]
+        ]:
             fix = "set HPC_DATA to a folder that all nodes see, or copy the data to every node's disk"
             return failed(f"{name} is not on every node", fix, locations(nodes_without))
     if not names:
         return unknown("no data set", "hpc data fetch cifar10 (on a node with internet)")
-    slow = [observation for observation in observations if observation.facts["bytes"] > 2**20 and observation.facts["read"] < SLOWEST]
+    slow = [
+        observation
+        for observation in observations
+        if observation.facts["bytes"] > 2**20 and observation.facts["read"] < SLOWEST
+    ]
     facts = (slow or observations)[0].facts
     measured = ", ".join(names)
     if facts["bytes"] > 2**20:  # smaller files show only the latency

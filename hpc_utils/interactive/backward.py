@@ -29,7 +29,8 @@ def watch(model: nn.Module, loss: Callable[[nn.Module], Tensor], bucket_cap_mb: 
     buckets: list[tuple[int, float, float]] = []
 
     def all_reduce(group: Any, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
-        started, size = time.perf_counter(), bucket.buffer().nbytes
+        started = time.perf_counter()
+        size = bucket.buffer().nbytes
 
         def done(future: torch.futures.Future[Tensor]) -> Tensor:
             buckets.append((size, started, time.perf_counter()))

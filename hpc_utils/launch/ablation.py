@@ -49,7 +49,8 @@ class Ablation(Strict):
 
     def series(self, refusal: Callable[[Mapping[str, Any]], str]) -> dict[str, dict[str, Any]]:
         """{series: its changes of the plain loop}: none; each step alone, if asked for; all steps up to each one."""
-        steps, so_far = self.index(refusal).steps, {}
+        steps = self.index(refusal).steps
+        so_far = {}
         changes = {PLAIN: {}} | {step.alone: step.parameters for step in steps if self.alone}
         for step in filter(lambda step: step.upto, steps):
             so_far = so_far | step.parameters

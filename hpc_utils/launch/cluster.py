@@ -366,5 +366,6 @@ def read_cluster(name: str | Path) -> Cluster:
         ) from None
     if not re.fullmatch(NAME, path.stem):
         raise ClusterError(f"{path}: a cluster's name is {NAME_ALLOWED}")
-    cluster._name, cluster._source = path.stem, str(name)
+    cluster._name = path.stem
+    cluster._source = str(name)
     return cluster

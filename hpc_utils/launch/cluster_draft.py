@@ -138,7 +138,8 @@ def draft(name: str, nodes: list[Nodes], accounts: list[str]) -> str:
 
 def _types(nodes: list[Nodes]) -> dict[str, dict]:
     """What the template needs of each type. Its name is its partition's, with the GPU or cores where that has several."""
-    several, types = Counter(group.partition for group in nodes), {}
+    several = Counter(group.partition for group in nodes)
+    types = {}
     for group in nodes:
         gpu, precisions, source = _gpu(group) if group.gpus else (f"{group.cores}cores", ["fp32", "bf16"], "")
         name = _label(f"{group.partition}-{gpu}" if several[group.partition] > 1 else group.partition)

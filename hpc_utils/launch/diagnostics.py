@@ -79,7 +79,8 @@ def on_this_machine(what: Diagnostic, nproc: int, arguments: Sequence[str], laun
     """
     with tempfile.TemporaryDirectory(prefix="hpc-probe-") as folder:
         copy = Path(folder) / "record.json"
-        start, parent = [sys.executable, *TORCHRUN, f"--nproc-per-node={nproc}"], os.getpid()
+        start = [sys.executable, *TORCHRUN, f"--nproc-per-node={nproc}"]
+        parent = os.getpid()
         if launcher:
             start = [*load(launcher).command(nproc), sys.executable]
         process = subprocess.Popen(
@@ -137,7 +138,8 @@ def on_cluster(
     submission = Submission.begin(name, f"{name}-{cluster.hardware_id(node.name)}", cluster.name, node.name)
     job_environment.write(submission.path, cluster, node)
     options = [*job_environment.options(cluster, node, job_layout), job_environment.output(submission.path, "%j")]
-    copy, variables = submission.path / "record.json", job_environment.variables(submission.path, job_layout)
+    copy = submission.path / "record.json"
+    variables = job_environment.variables(submission.path, job_layout)
     if launcher:
         variables["LAUNCHER"] = "srun"
     arguments = [*arguments, *_own(launcher), f"--copy={copy}"]

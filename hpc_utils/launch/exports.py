@@ -54,7 +54,8 @@ def _export(report: Path, is_hurried: Callable[[], bool]) -> str:
     """Write `report` as <rank>.sqlite; returns why it could not be written."""
     if is_hurried():
         return f"{report.name} was not exported: the job received a signal to end"
-    unfinished, options = report.with_name(f".{report.stem}.sqlite"), ["--type=sqlite", "--force-overwrite=true"]
+    unfinished = report.with_name(f".{report.stem}.sqlite")
+    options = ["--type=sqlite", "--force-overwrite=true"]
     try:
         command = [profilers.program("nsys"), "export", *options, f"--output={unfinished}", str(report)]
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT)

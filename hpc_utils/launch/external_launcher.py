@@ -29,7 +29,8 @@ class ExternalLauncher:
     """A process that starts the ranks, on this machine or on others."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], folder: Path) -> None:
-        self._folder, parent = folder, os.getpid()
+        self._folder = folder
+        parent = os.getpid()
         with (folder / "logs" / "launcher.log").open("wb") as log, signals.waiting():
             self._process = subprocess.Popen(
                 command,

@@ -65,7 +65,9 @@ def variables(folder: Path, layout: Layout) -> dict[str, str]:
     """The values that job scripts read: variables, never parts of a command, since paths may contain any character."""
     workspace = Workspace.current()
     ours = {"HPC_JOB_ENVIRONMENT": str(folder / "environment.sh"), "RANKS_PER_NODE": str(layout.ranks_per_node)}
-    if Path.cwd() != workspace.project:  # jobs run in the clone; a user's own workload is in the folder of the submission
+    if (
+        Path.cwd() != workspace.project
+    ):  # jobs run in the clone; a user's own workload is in the folder of the submission
         ours["PYTHONPATH"] = os.pathsep.join(filter(None, [str(Path.cwd()), environment().get("PYTHONPATH")]))
     return workspace.variables | ours
 
@@ -126,7 +128,8 @@ def folders(cluster: Cluster) -> dict[str, str]:
     Raises:
         ClusterError: a variable that the cluster file uses is not set.
     """
-    inherited, assignments = environment(), {}
+    inherited = environment()
+    assignments = {}
     for name, key in {"HPC_RESULTS": "results", "HPC_DATA": "data"}.items():
         if (path := getattr(cluster.storage, key)) and not inherited.get(name):
             template = Template(_at_home(path))

@@ -47,7 +47,9 @@ def _latest(table: Path) -> list[Sample]:
         lines = file.read().decode().splitlines(keepends=True)[cut:]
     samples: dict[str, Sample] = {}
     for row in csv.DictReader((line for line in lines if line.endswith("\n")), names):  # the last may be half written
-        host, device, time = row.pop("host"), row.pop("device"), float(row.pop("time"))
+        host = row.pop("host")
+        device = row.pop("device")
+        time = float(row.pop("time"))
         values = {name: float(cell) for name, cell in row.items() if cell and name != "throttle"}  # words
         before = samples.pop(device, None)  # so that the order is that of the last rows
         rates = [

@@ -44,7 +44,8 @@ class RunFailed(RuntimeError):
 
     def __init__(self, path: Path, message: str, exit_code: int = 1) -> None:
         super().__init__(message)
-        self.path, self.exit_code = path, exit_code
+        self.path = path
+        self.exit_code = exit_code
 
 
 class RunStopped(RunFailed):
@@ -95,7 +96,9 @@ def run(
     with _cores(request), signals.listen() as received:
         before = failure.stopped(request.path)
         folder = _claim(request, redo, is_gone)
-        path, state, reason = folder.path, "failed", "the launcher was ended"
+        path = folder.path
+        state = "failed"
+        reason = "the launcher was ended"
         try:
             ranks = _start(request, path, launcher, cold=cold)
             try:
@@ -188,9 +191,11 @@ def _claim(request: Request, redo: bool, is_gone: Callable[[Mapping[str, Any]], 
 
 def _start(request: Request, folder: Path, launcher: Sequence[str], *, cold: bool) -> LocalRanks | ExternalLauncher:
     """Start the ranks, or the launcher that starts them."""
-    settings, record = Workspace.current(), Launch(owner=str(folder), run=str(folder))
+    settings = Workspace.current()
+    record = Launch(owner=str(folder), run=str(folder))
     environment = workspace.child_environment() | settings.variables | record.variables | {"PYTHONUNBUFFERED": "1"}
-    arguments, config = [str(request.notebook), str(folder)], request.config
+    arguments = [str(request.notebook), str(folder)]
+    config = request.config
     if not launcher and request.launcher:
         launcher = [*request.launcher.command(request.layout.ranks), sys.executable]
     if launcher:
@@ -206,9 +211,11 @@ def _watch(ranks: LocalRanks | ExternalLauncher, folder: Path, watch: Watch, rec
     Returns:
         The exit code of the launcher, or of the first rank that failed.
     """
-    log, position = folder / "logs" / "rank0.log", 0
+    log = folder / "logs" / "rank0.log"
+    position = 0
     passed_on: set[Signals] = set()
-    failed, deadline = False, math.inf
+    failed = False
+    deadline = math.inf
     while True:
         for number in set(received) - passed_on:
             if not ranks.send(number):
@@ -217,7 +224,8 @@ def _watch(ranks: LocalRanks | ExternalLauncher, folder: Path, watch: Watch, rec
             if number == SIGTERM:
                 deadline = min(deadline, time.monotonic() + LAST)
         if not failed and (ranks.failures or any(log.parent.glob("rank*.error"))):  # another rank may ignore SIGTERM
-            failed, deadline = True, min(deadline, time.monotonic() + GRACE)
+            failed = True
+            deadline = min(deadline, time.monotonic() + GRACE)
         if time.monotonic() > deadline:
             ranks.kill()
         code = ranks.poll(POLL)
@@ -251,7 +259,8 @@ def _outcome(
 
 def _keep_notebook(request: Request, folder: Path, state: str, reason: str) -> None:
     """Give rank 0's notebook its final name, marked if the run is not complete."""
-    partial, final = folder / PARTIAL, folder / "notebook.ipynb"
+    partial = folder / PARTIAL
+    final = folder / "notebook.ipynb"
     if state != "complete":
         text = failure.mark(partial if partial.exists() else request.notebook, state, reason)
         partial.write_text(json.dumps(text, indent=1) + "\n")

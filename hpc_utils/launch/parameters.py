@@ -58,7 +58,9 @@ def of_chapter(notebook: Path, overrides: Mapping[str, Any]) -> tuple[str, dict[
     _require_known(overrides, notebook_defaults)
     inject = {name: _like(notebook_defaults[name], value, name) for name, value in overrides.items()}
     if notebook_defaults.get("study") and not inject.get("study", notebook_defaults["study"]):
-        raise ConfigError(f"{notebook} is about one study: leave `study` out ({notebook_defaults['study']}), or name another")
+        raise ConfigError(
+            f"{notebook} is about one study: leave `study` out ({notebook_defaults['study']}), or name another"
+        )
     return inject.get("study", notebook_defaults.get("study", "")), inject
 
 
@@ -68,7 +70,8 @@ def resolve(notebook: Path, overrides: Mapping[str, Any]) -> tuple[RunConfig, di
     Raises:
         ConfigError: a parameter that neither the notebook nor `RunConfig` knows, an ill-typed one, or a chapter of a study.
     """
-    notebook_defaults, options = defaults(notebook), RunConfig.model_fields
+    notebook_defaults = defaults(notebook)
+    options = RunConfig.model_fields
     if "study" in notebook_defaults or "Chapter(" in Path(notebook).read_text():
         raise ConfigError(f"{notebook} trains nothing, it reads results: `hpc chapter {notebook.stem}` executes it")
     _require_known(overrides, {*notebook_defaults, *options})
@@ -78,13 +81,17 @@ def resolve(notebook: Path, overrides: Mapping[str, Any]) -> tuple[RunConfig, di
     values = notebook_defaults | replaced | dict(overrides)
     config = RunConfig(**{name: value for name, value in values.items() if name in options})
     inject = {name: getattr(config, name) for name in {*overrides, *replaced} if name in options}
-    inject |= {name: _like(notebook_defaults[name], value, name) for name, value in overrides.items() if name not in options}
+    inject |= {
+        name: _like(notebook_defaults[name], value, name) for name, value in overrides.items() if name not in options
+    }
     return config, inject
 
 
 def options(parameters: Mapping[str, Any]) -> list[str]:
     """The options of `hpc` that give these parameters."""
-    return [f"-p{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in parameters.items()]
+    return [
+        f"-p{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in parameters.items()
+    ]
 
 
 def _require_known(overrides: Mapping[str, Any], known_names: Collection[str]) -> None:

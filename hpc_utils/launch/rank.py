@@ -38,7 +38,9 @@ def main(notebook: Path, folder: Path) -> None:
     """Execute `notebook` with the parameters in `folder/request.json`; never returns."""
     request, record = json.loads((folder / "request.json").read_text()), workspace.adopt()
     own_launcher = launcher.find(request["config"]["workload"])
-    if own_launcher and own_launcher.starts_ranks:  # joined now: mpiexec ends the others only if a rank fails after this
+    if (
+        own_launcher and own_launcher.starts_ranks
+    ):  # joined now: mpiexec ends the others only if a rank fails after this
         os.environ["RANK"] = str(own_launcher.join().rank)
     rank = int(os.environ.get("RANK", 0))
     if record.profiler:

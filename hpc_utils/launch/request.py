@@ -79,7 +79,9 @@ class Request:
     @property
     def warning(self) -> str:
         """Why this machine's times of the run are no measurement: more CPU devices than cores; else empty."""
-        config, ranks, cores = self.config, self.layout.ranks_per_node, len(provenance.core_groups())
+        config = self.config
+        ranks = self.layout.ranks_per_node
+        cores = len(provenance.core_groups())
         cores_per_rank = config.cores_per_rank or config.threads_per_rank or 1
         if self.on_gpus or not capability.oversubscribed(ranks, cores_per_rank, cores):
             return ""
@@ -132,7 +134,9 @@ def prepare(
             )
     elif needs_data and imports:
         require_workload(config.workload, config.parallel, json.dumps(dict.fromkeys(config.workload_args)))
-    notebook_parameters = {n: v for n, v in (parameters.defaults(notebook) | inject).items() if n not in RunConfig.model_fields}
+    notebook_parameters = {
+        n: v for n, v in (parameters.defaults(notebook) | inject).items() if n not in RunConfig.model_fields
+    }
     hardware = hardware or provenance.hardware_id()
     run_id = identity.run_id(
         measured | notebook_parameters, nodes=layout.nodes, ranks_per_node=layout.ranks_per_node, hardware=hardware

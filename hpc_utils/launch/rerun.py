@@ -38,7 +38,9 @@ def find(run: str, results: Path | None = None) -> Path:
         return Path(run).absolute()
     sets = [results] if results else [paths.results(), *sorted(paths.reference().glob("*"))]
     folders = [path for result_set in sets for path in packed.folders(result_set)]
-    matches = [path for path in folders if path.name == run] or [path for path in folders if path.name.endswith(f"-{run}")]
+    matches = [path for path in folders if path.name == run] or [
+        path for path in folders if path.name.endswith(f"-{run}")
+    ]
     if len(names := sorted({path.name for path in matches})) != 1:
         which = f"several runs: {', '.join(names)}" if names else f"no run in {', '.join(map(shown, sets))}"
         raise CannotRerun(f"{run!r} names {which}")
@@ -83,7 +85,9 @@ def again(run: Path, repeat: int, *, notebook: Path | None = None) -> Request:
         )
     known_names = RunConfig.model_fields.keys() | parameters.defaults(path).keys()
     # A parameter that was set, and that is unknown by now, is refused.
-    overrides = {n: v for n, v in (request["config"] | request["parameters"]).items() if n in known_names or v is not None}
+    overrides = {
+        n: v for n, v in (request["config"] | request["parameters"]).items() if n in known_names or v is not None
+    }
     overrides |= {"repeat": repeat}
     if record["device"] == "cpu" and provenance.hardware().gpus:  # "auto" would now take them
         overrides["device"] = "cpu"

@@ -121,7 +121,9 @@ def _entry(submission: Submission, task: Task, job: Job | None, *, gone: bool) -
 
     def entry(state: JobState, detail: str = "", **fields: object) -> Entry:
         nodes = job.nodes if job else ""
-        return Entry(task.id, task.run_id or "report", submission.index, state, detail, log=log, nodes=nodes, **fields)
+        return Entry(
+            task.id, task.run_id or "report", submission.index, state, detail, log=log, nodes=nodes, **fields
+        )
 
     run = paths.runs() / task.run_id if task.run_id else None  # None: the report
     record = state(run) if run else ""

@@ -134,7 +134,12 @@ class Plan:
         description = {key: getattr(self.study, key) for key in ("title", "about", "chapters", "targets")}
         ablation = self.study.ablation and self.study.ablation.index(_refusal(self.study, self.target))
         return StudyIndex(
-            name=name, command=self.command, **description, ablation=ablation, not_applicable=self.not_applicable, runs=runs
+            name=name,
+            command=self.command,
+            **description,
+            ablation=ablation,
+            not_applicable=self.not_applicable,
+            runs=runs,
         )
 
     def changes(self) -> Iterator[str]:
@@ -165,7 +170,9 @@ class Plan:
             run.run_id
             for run in self.requests
             if run.state == "complete"
-            and not current_digest(run.config.workload).startswith(digests(read_json(run.path / "provenance.json") or {}))
+            and not current_digest(run.config.workload).startswith(
+                digests(read_json(run.path / "provenance.json") or {})
+            )
         }
 
     def _is_damaged(self, run: Request) -> bool:
@@ -233,7 +240,8 @@ def plan(
         StudyError: no such study, a wrong file, no such chapter, or a series that can run nowhere.
         DataError: its data set is not here.
     """
-    study, target = read_study_file(name), target or Target.here()
+    study = read_study_file(name)
+    target = target or Target.here()
     for chapter in study.chapters:
         try:
             notebook = find(Path(chapter.notebook))
@@ -243,17 +251,25 @@ def plan(
             raise StudyError(f"{name}, chapters: {error}") from None
     points: list[Point] = []
     missing: list[NotApplicable] = []
-    repeats, extra_repeats = target.repeats or study.repeats, {}
+    repeats = target.repeats or study.repeats
+    extra_repeats = {}
     with contextlib.suppress(UnknownStudy):
         former = read_study(index or Path(name).stem)
         extra_repeats = {run.run_id: run.repeat for run in former.runs if run.repeat > repeats}
     for configuration in _configurations(study, target):
         if why := target.refusal(configuration.ranks, configuration.parameters, configuration.ranks_per_node):
-            missing.append(NotApplicable(series=configuration.series, ranks=configuration.ranks, values=configuration.values, why=why))
+            missing.append(
+                NotApplicable(
+                    series=configuration.series, ranks=configuration.ranks, values=configuration.values, why=why
+                )
+            )
             continue
         for repeat in range(1, max([repeats, *extra_repeats.values()]) + 1):
             # A seed of its own for each repeat: the spread of accuracy is then the method's, not one draw's.
-            parameters = configuration.parameters | {"repeat": repeat, "seed": configuration.parameters.get("seed", 0) + repeat - 1}
+            parameters = configuration.parameters | {
+                "repeat": repeat,
+                "seed": configuration.parameters.get("seed", 0) + repeat - 1,
+            }
             layout = target.layout(configuration.ranks, configuration.ranks_per_node)
             try:
                 request = prepare(
@@ -295,7 +311,9 @@ def _configurations(study: Study, target: Target) -> Iterator[_Configuration]:
     if ablation := study.ablation:
         for name, changes in ablation.series(_refusal(study, target)).items():
             parameters = _ablated(study, target, changes)
-            yield _Configuration(name, ablation.notebook, ablation.ranks, ablation.ranks_per_node, changes, parameters)
+            yield _Configuration(
+                name, ablation.notebook, ablation.ranks, ablation.ranks_per_node, changes, parameters
+            )
 
 
 def _refusal(study: Study, target: Target) -> Callable[[Mapping[str, Any]], str]:
@@ -365,7 +383,9 @@ def execute(name: str, target: Target, *, cold: bool = False, redo: bool = False
     study_plan = plan(name, target)
     requests = study_plan.requests
     if not requests:
-        raise StudyError("\n".join([f"{study_plan.name}: nothing of it can be measured here", *study_plan.impossible]))
+        raise StudyError(
+            "\n".join([f"{study_plan.name}: nothing of it can be measured here", *study_plan.impossible])
+        )
     # Each with whether it is measured again although it is complete.
     todo = [(r, redo or r.state == "complete") for r in study_plan.to_do(redo=redo, outdated=outdated)]
     _show(
@@ -375,7 +395,8 @@ def execute(name: str, target: Target, *, cold: bool = False, redo: bool = False
     if not (redo or outdated):
         _show(*study_plan.changes())
     study_plan.index(study_plan.name).write()
-    begun, failed = time.monotonic(), []
+    begun = time.monotonic()
+    failed = []
     for number, (request, again) in enumerate(todo, 1):
         pace = (time.monotonic() - begun) / (number - 1) if number > 1 else 0.0
         left = f", about {pace * (len(todo) - number + 1) / 60:.1f} min left" if pace else ""
@@ -390,9 +411,7 @@ def execute(name: str, target: Target, *, cold: bool = False, redo: bool = False
             failed.append((request, str(error).partition("\n")[0]))
             _show(f"not complete: {error}")
     if failures := [f"  {why}" for request, why in failed if request.state != "complete"]:
-        summary = (
-            f"{len(failures)} not complete, of {counted(len(todo), 'run')}; correct the cause, then repeat the command"
-        )
+        summary = f"{len(failures)} not complete, of {counted(len(todo), 'run')}; correct the cause, then repeat the command"
         raise RunsFailed("\n".join([f"{summary} (`hpc report {study_plan.name}` shows the others):", *failures]))
     return study_plan.name
 

@@ -92,7 +92,8 @@ def _step_seconds(workload: Workload, config: RunConfig, batch: int) -> float:
 
     ends = []
     with setup(config) as ranks:
-        model, loader = workload.model().to(ranks.device), Loader(workload.train, workload, config, ranks.device)
+        model = workload.model().to(ranks.device)
+        loader = Loader(workload.train, workload, config, ranks.device)
         for inputs, targets in loader.batches([torch.arange(batch)] * 2, 0):
             outputs = workload.forward(model, inputs)
             loss = workload.loss(outputs, targets)

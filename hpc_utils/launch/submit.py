@@ -249,7 +249,8 @@ def draft(
     node = cluster.node(node_type)
     target = target_on(cluster, node, Path(name).stem, repeats)
     plan = study.plan(name, target, index=_index(Path(name).stem, target), queued=queued)
-    missing, run_ids = plan.to_do(**again), {r.run_id for r in plan.requests}
+    missing = plan.to_do(**again)
+    run_ids = {r.run_id for r in plan.requests}
     todo = [r for r in missing if r.run_id not in queued]
     return Draft(plan, cluster, node, run_ids - {r.run_id for r in missing}, run_ids & set(queued), _groups(todo))
 
@@ -311,7 +312,8 @@ def commands(planned: Draft) -> list[str]:
 
 def _array(planned: Draft, folder: Path, number: int) -> tuple[list[str], Path, dict[str, str]]:
     """(sbatch's options, the file of its points, the variables for its script) of group `number`, from 1."""
-    group, slurm = planned.groups[number - 1], planned.cluster.slurm
+    group = planned.groups[number - 1]
+    slurm = planned.cluster.slurm
     options = [
         *job_environment.options(planned.cluster, planned.node, group.layout, threads=group.threads),
         f"--job-name={_job_name(planned)}",

@@ -152,7 +152,8 @@ def diagnose(logs: Iterable[tuple[str, BinaryIO]], *, failed: bool = False) -> l
             finding.kind = Kind.UNKNOWN
         if finding.name == "cancelled" and "exit" in before:  # then srun ended it, because another task had failed
             finding.kind = Kind.UNKNOWN
-    order, merged = list(Kind), dict[str, Finding]()
+    order = list(Kind)
+    merged = dict[str, Finding]()
     for finding in sorted(findings, key=lambda finding: (order.index(finding.kind), finding.line)):
         if (first := merged.setdefault(finding.name, finding)) is not finding:
             first.times += finding.times
@@ -168,15 +169,19 @@ def first_cause(text: str, *, failed: bool = False) -> Finding | None:
 def _precedes(earlier: Finding, later: Finding) -> bool:
     """Whether `earlier` shows that something had failed before on the rank of `later`, or on all."""
     same_rank = earlier.log == later.log and (earlier.rank == later.rank or not (earlier.rank and later.rank))
-    return same_rank and earlier.line < later.line and earlier.kind in (Kind.KILL, Kind.EFFECT, Kind.VAGUE, Kind.UNKNOWN)
+    return (
+        same_rank and earlier.line < later.line and earlier.kind in (Kind.KILL, Kind.EFFECT, Kind.VAGUE, Kind.UNKNOWN)
+    )
 
 
 def _scan(log: str, file: BinaryIO, failed: bool) -> list[Finding]:
     findings: dict[tuple[str, str], Finding] = {}
     harmless: dict[bytes, bool] = {}  # lines without their digits, which a training log repeats: whether with a loss
-    next_number, loss = 1, 0
+    next_number = 1
+    loss = 0
     while line := file.readline(_LONGEST):
-        line_number, next_number = next_number, next_number + line.endswith(b"\n")
+        line_number = next_number
+        next_number = next_number + line.endswith(b"\n")
         alike = line.translate(None, b"0123456789")
         if (with_loss := harmless.get(alike)) is not None:
             loss = line_number if with_loss else loss
@@ -193,7 +198,9 @@ def _scan(log: str, file: BinaryIO, failed: bool) -> list[Finding]:
         if (finding := findings.get((name, rank))) is None:
             symptom = catalogue().get(name, _UNKNOWN)
             visible_text = text.rstrip().rpartition("\r")[2].strip()
-            finding = findings[name, rank] = Finding(name, symptom, log, line_number, visible_text, rank, symptom.kind)
+            finding = findings[name, rank] = Finding(
+                name, symptom, log, line_number, visible_text, rank, symptom.kind
+            )
         finding.times += 1
         finding.last = line_number
         if len(finding.lines) < _KEPT:

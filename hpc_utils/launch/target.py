@@ -66,13 +66,17 @@ class Target:
 
     def refusal(self, ranks: int, parameters: Mapping[str, Any], most: int | None = None) -> str:
         """Why a run of this many ranks, so laid out, with these parameters cannot be made here; empty if it can."""
-        precision, device, profile = parameters.get("precision", "fp32"), parameters.get("device", "auto"), parameters.get("profile")
+        precision = parameters.get("precision", "fp32")
+        device = parameters.get("device", "auto")
+        profile = parameters.get("profile")
         layout = self.layout(ranks, most)
         if self.ranks_per_node is None and layout.nodes > 1:
             return f"{ranks} ranks, {most} on a node, need {layout.nodes} nodes: {self.hardware} is one machine"
         if self.most_nodes and layout.nodes > self.most_nodes:
             per_node = min(self.ranks_per_node, most or ranks)
-            return f"{ranks} ranks need {layout.nodes} nodes of {per_node}: at most {self.most_nodes} on {self.hardware}"
+            return (
+                f"{ranks} ranks need {layout.nodes} nodes of {per_node}: at most {self.most_nodes} on {self.hardware}"
+            )
         threads = parameters.get("threads_per_rank")
         if self.cores and isinstance(threads, int) and threads > self.cores:
             return f"more threads than the {counted(self.cores, 'core')} of a node ({self.hardware})"

@@ -152,7 +152,8 @@ class Ranks:
         if self.share is None:
             return
         step = float(self.max(torch.tensor([cpu_seconds]))) / self.share.cores
-        least, period = capability.PERIODS_OF_A_STEP, self.share.period
+        least = capability.PERIODS_OF_A_STEP
+        period = self.share.period
         if step < least * period:
             raise ConfigError(
                 f"cores_per_rank={self.share.cores:g}: a step takes {step * 1e3:.1f} ms, shorter than the {least} periods "

@@ -29,7 +29,9 @@ ON_GPUS = [
     "workshop",
     "wide",
 ]
-ELSEWHERE = [(name, node) for name in clusters.known() if name != "rehearsal" for node in clusters.read_cluster(name).nodes]
+ELSEWHERE = [
+    (name, node) for name in clusters.known() if name != "rehearsal" for node in clusters.read_cluster(name).nodes
+]
 
 
 @pytest.fixture

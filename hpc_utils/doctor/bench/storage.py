@@ -97,7 +97,9 @@ class _Place:
     def __init__(
         self, ranks: Ranks, name: str, folder: Path, dataset: str, images: np.ndarray, copies: ExitStack
     ) -> None:
-        self.ranks, self.dataset, self.images = ranks, dataset, len(images)
+        self.ranks = ranks
+        self.dataset = dataset
+        self.images = len(images)
         self.home = folder / f".hpc-bench-{ranks.broadcast(uuid.uuid4().hex)}-{ranks.rank // ranks.ranks_per_node}"
         self.record: dict[str, Any] = {"place": name, "filesystem": filesystem(folder)}
         refusals = filter(None, ranks.gather("" if ranks.local_rank else self._copy(images.nbytes, copies)))

@@ -39,7 +39,9 @@ def bind(results: str | Path, study: str = "", output: Path | None = None) -> Pa
     from .lookup import gather
 
     results = paths.result_set(results)
-    record_set, exported, reports = records.load(results), exports.read(results), results / "report"
+    record_set = records.load(results)
+    exported = exports.read(results)
+    reports = results / "report"
     if output:
         pages = {study: output}
     else:
@@ -56,7 +58,10 @@ def bind(results: str | Path, study: str = "", output: Path | None = None) -> Pa
         else:
             runs = [StudyRun(run_id=run) for run in evidence.series]
             overview = head(record_set, StudyIndex(title=f"Studies in {results.name}", runs=runs))
-            listed = [(relative(path, page.parent) if path.is_file() else "", study_head) for path, study_head in heads_by_page.items()]
+            listed = [
+                (relative(path, page.parent) if path.is_file() else "", study_head)
+                for path, study_head in heads_by_page.items()
+            ]
             write_report(evidence.chapters, page, overview, listed, evidence)
     return pages[study]
 
@@ -85,7 +90,8 @@ def write_report(
 
     from .lookup import Lookup
 
-    output, used_anchors = Path(output).absolute(), set(RESERVED)
+    output = Path(output).absolute()
+    used_anchors = set(RESERVED)
     notebooks = [(path, read_notebook(path)) for path in chapters]
     names = [name_of(path, notebook) for path, notebook in notebooks]
     anchors = [unique(name, used_anchors) for name in names]

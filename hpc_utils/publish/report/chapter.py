@@ -73,7 +73,8 @@ def slug(text: str) -> str:
 
 def unique(text: str, used_anchors: set[str]) -> str:
     """The slug of `text`, with a number if it is in `used_anchors`, which it joins."""
-    name, number = slug(text), 1
+    name = slug(text)
+    number = 1
     while name in used_anchors:
         number += 1
         name = f"{slug(text)}-{number}"
@@ -100,7 +101,8 @@ class Exporter:
         errors = [(output, cell) for cell in code for output in cell.outputs if output.output_type == "error"]
         for number, (error, _) in enumerate(errors, 1):
             error.anchor = f"{anchor}.error-{number}"
-        execution, name = notebook.metadata.get("papermill", {}), name_of(path, notebook)
+        execution = notebook.metadata.get("papermill", {})
+        name = name_of(path, notebook)
         unexpected = any("raises-exception" not in cell.metadata.get("tags", ()) for _, cell in errors)
         chapter = Chapter(
             anchor, path.parent.name, _source(name, execution), execution.get("parameters", {}),
@@ -110,7 +112,8 @@ class Exporter:
             notebook, {"metadata": {"path": str(path.parent)}, "chapter": chapter, **self.page}
         )
         chapter = resources["chapter"]  # nbconvert's copy, which the template's filters filled
-        chapter.body, chapter.title = body, chapter.title or name
+        chapter.body = body
+        chapter.title = chapter.title or name
         chapter.label = chapter.title
         return chapter
 
@@ -141,7 +144,9 @@ def _shown(cells: Iterable[NotebookNode]) -> Iterator[NotebookNode]:
         code = [cell for cell in section if cell.get("outputs")]
         for cell in code:
             cell.outputs = [
-                output for output in cell.outputs if not output.get("metadata", {}).get("text/markdown", {}).get("elsewhere")
+                output
+                for output in cell.outputs
+                if not output.get("metadata", {}).get("text/markdown", {}).get("elsewhere")
             ]
         if not code or any(cell.outputs for cell in code):
             yield from section
@@ -160,7 +165,8 @@ def _markdown(context: Any, source: str) -> str:
     """The filter `markdown2html`: headings become sections of the chapter, links lead to places in the page."""
     from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
 
-    resources, cell = context["resources"], context.get("cell", {})
+    resources = context["resources"]
+    cell = context.get("cell", {})
     chapter: Chapter = resources["chapter"]
     is_banner = "run-failed" in cell.get("metadata", {}).get("tags", ())
 
@@ -174,7 +180,8 @@ def _markdown(context: Any, source: str) -> str:
             if level == 1 and not chapter.title:
                 chapter.title = plain
                 return ""
-            anchor, level = f"{chapter.anchor}--{unique(plain, chapter.used_anchors)}", min(max(level + 1, 3), 6)
+            anchor = f"{chapter.anchor}--{unique(plain, chapter.used_anchors)}"
+            level = min(max(level + 1, 3), 6)
             if level == 3:
                 chapter.sections.append((anchor, plain))
             return f'<h{level} id="{anchor}">{text}</h{level}>\n'

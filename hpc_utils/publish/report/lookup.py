@@ -110,7 +110,9 @@ class Lookup:
     """
 
     def __init__(self, evidence: Evidence, page: Path, chapters: Mapping[Path, str]) -> None:
-        self.evidence, self.page, self.chapters = evidence, page, chapters
+        self.evidence = evidence
+        self.page = page
+        self.chapters = chapters
         self.places = {run: place for place, run in enumerate(evidence.series)}
         tables, figures = evidence.exported.tables, evidence.exported.figures
         self.captions = {name: self._caption(figure) for name, figure in figures.items()}
@@ -154,7 +156,9 @@ class Lookup:
     def _runs(self) -> Table:
         """Every run, whatever its state; columns that are empty for all runs are omitted."""
         complete = {run["run_id"]: run for run in self.evidence.record_set.runs.to_dict("records")}
-        defaults, rows, states = RunConfig().model_dump(), {}, Counter()
+        defaults = RunConfig().model_dump()
+        rows = {}
+        states = Counter()
         for run, series in self.evidence.series.items():
             folder = self.evidence.results / "runs" / run
             request = read_json(folder / "run.json") or read_json(folder / "request.json") or {}
