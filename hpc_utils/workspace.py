@@ -1,9 +1,9 @@
 """The environment of this process: folders, and the launcher's record. No other module reads these variables.
 
-Users set `HPC_RESULTS` and `HPC_DATA`; `HPC_SHARED=1` marks runs that share the machine on purpose, as tests do: they wait for
-no other run, and are in no scaling figure. A launcher sets `HPC_LAUNCH`, a `Launch` as a JSON object, for the processes that it
-starts. `using` overrides variables without changing `os.environ`; readers of `environment()`, and processes started with it,
-see the new values.
+Users set `HPC_RESULTS` and `HPC_DATA`; `HPC_SHARED=1` marks runs that share the machine on purpose, as tests do: they
+wait for no other run, and are in no scaling figure. A launcher sets `HPC_LAUNCH`, a `Launch` as a JSON object, for
+the processes that it starts. `using` overrides variables without changing `os.environ`; readers of `environment()`,
+and processes started with it, see the new values.
 """
 
 from __future__ import annotations
@@ -118,7 +118,8 @@ def environment() -> dict[str, str]:
 
 
 def child_environment() -> dict[str, str]:
-    """`environment` for a process outside any launch, in which imports start no threads unless the variables ask for them."""
+    """`environment` for a process outside any launch, in which imports start no threads unless the variables ask for
+    them."""
     # torchrun would set one OpenMP thread with a warning; each rank sets its own number later. A process in which an
     # import started threads cannot be forked: NumPy's OpenBLAS does, and pyarrow's allocator, which pandas imports.
     single_threaded = {

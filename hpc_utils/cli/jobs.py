@@ -394,7 +394,7 @@ def pull(source, dry_run, no_profiles):
     print_refused(done.refused)
     verb = "to fetch" if dry_run else "fetched"
     click.echo(
-        f"{counted(len(done.fetched), 'run')} {verb}, {done.here} were here, {done.unfinished} are not complete there"
+        f"{counted(len(done.fetched), 'run')} {verb}, {done.present} were here, {done.unfinished} are not complete there"
     )
     sys.exit(1 if done.refused else 0)
 

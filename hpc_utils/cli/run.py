@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 def run(notebook, nproc, nodes, parameters, redo, cold, launcher):
     """Execute a notebook on every rank.
 
-    Ranks are processes of this machine, which a loop of your own may have its launcher start; parallel=none is one process. The run's folder under results/runs holds its records, its
-    logs and the executed notebook of rank 0. A complete run is not repeated; a stopped one continues from its checkpoint.
+    Ranks are processes of this machine, which a loop of your own may have its launcher start; parallel=none is one
+    process. The run's folder under results/runs holds its records, its logs and the executed notebook of rank 0. A
+    complete run is not repeated; a stopped one continues from its checkpoint.
 
     LAUNCHER, after `--`, is another command that starts the ranks, such as `srun ... torchrun ...`;
     `-m hpc_utils.launch.rank ...` is appended to it (see jobs/train.sbatch).

@@ -51,9 +51,9 @@ def study():
 def study_new(name, workload):
     """Draft a study of your own model.
 
-    The file jobs/studies/NAME.toml (or NAME, the path of a .toml) measures the baseline, strong and weak scaling on this
-    machine's devices, with comments on what to change. Two steps are tried, to choose the steps of an epoch. No file is
-    overwritten.
+    The file jobs/studies/NAME.toml (or NAME, the path of a .toml) measures the baseline, strong and weak scaling on
+    this machine's devices, with comments on what to change. Two steps are tried, to choose the steps of an epoch. No
+    file is overwritten.
     """
     from hpc_utils.launch.study_draft import new
 
@@ -112,8 +112,8 @@ def study_run(name, cold, no_report, parameters, repeats, **again):
 def study_keep(names, hardware):
     """Copy complete studies to results/reference, to be committed.
 
-    Their runs, figures and chapters go to results/reference/HARDWARE. Chapters that analyze all runs of a set, such as
-    03, are executed again on the whole set.
+    Their runs, figures and chapters go to results/reference/HARDWARE. Chapters that analyze all runs of a set, such
+    as 03, are executed again on the whole set.
     """
     from hpc_utils.publish.reference import keep
 
@@ -125,8 +125,8 @@ def study_keep(names, hardware):
 def collect(folder):
     """Join all complete runs into CSV files.
 
-    These are results/csv/runs.csv and epochs.csv; results/SYSTEM.md is written, too. Runs whose records are inconsistent
-    are refused by name; the exit code is then 1.
+    These are results/csv/runs.csv and epochs.csv; results/SYSTEM.md is written, too. Runs whose records are
+    inconsistent are refused by name; the exit code is then 1.
     """
     from hpc_utils import records
     from hpc_utils.launch import rerun
@@ -159,9 +159,10 @@ def collect(folder):
 def report(name, folder, output):
     """Write results, chapters and runs of a study as an HTML page.
 
-    The chapters that read the records of STUDY (default: laptop) are executed, and results/report/STUDY/index.html is written.
-    results/report/index.html is the same page, or with several studies a list of them. With --results nothing is executed: the
-    pages hold the chapters of that set (of STUDY or all studies) as they are. What looks wrong or is stale is on top.
+    The chapters that read the records of STUDY (default: laptop) are executed, and results/report/STUDY/index.html is
+    written. results/report/index.html is the same page, or with several studies a list of them. With --results
+    nothing is executed: the pages hold the chapters of that set (of STUDY or all studies) as they are. What looks
+    wrong or is stale is on top.
     """
     from hpc_utils.launch.status import archive_accounting
     from hpc_utils.publish.chapters import conclude
@@ -182,8 +183,8 @@ def explain(files, as_json):
     """Find what limits a run from the profiles of its ranks.
 
     FILE is a trace of torch.profiler (.json, .json.gz), an export of Nsight Systems (.sqlite; .nsys-rep where nsys is
-    installed), a report of Nsight Compute, or a run's folder; its content decides, not its name. Give the files of all
-    ranks together. Times are of the profiled window; busy includes memory operations, compute does not.
+    installed), a report of Nsight Compute, or a run's folder; its content decides, not its name. Give the files of
+    all ranks together. Times are of the profiled window; busy includes memory operations, compute does not.
     """
     from hpc_utils.analyze.profiles import breakdown, readers
     from hpc_utils.analyze.profiles.judge import judge
@@ -219,11 +220,8 @@ def _print_breakdown(parts: Sequence[dict[str, Any]], timelines: Sequence[Timeli
     print_table(header, rows)
     has_operations = any(timeline.ops is not None for timeline in timelines)
     devices = sorted({timeline.device_name for timeline in timelines if timeline.device_name})
-    click.echo(
-        printable(
-            "; ".join(["ms and share of the span" if has_operations else "no work of a GPU was seen", *devices])
-        )
-    )
+    caption = "ms and share of the span" if has_operations else "no work of a GPU was seen"
+    click.echo(printable("; ".join([caption, *devices])))
 
 
 def _print_kernels(timelines: Sequence[Timeline]) -> None:
@@ -257,8 +255,9 @@ def _print_kernels(timelines: Sequence[Timeline]) -> None:
 def import_(file, mapping, name, dry_run):
     """Read results of other people, and check them as our own.
 
-    They are kept under results/foreign/NAME. A throughput that contradicts the time and samples of its row is corrected if
-    the reason is known (a global count summed over ranks); otherwise the row is refused, and the exit code is 1.
+    They are kept under results/foreign/NAME. A throughput that contradicts the time and samples of its row is
+    corrected if the reason is known (a global count summed over ranks); otherwise the row is refused, and the exit
+    code is 1.
     """
     from hpc_utils.analyze.foreign import efficiency
     from hpc_utils.records import foreign

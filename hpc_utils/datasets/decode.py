@@ -74,7 +74,8 @@ def _cifar10(folder: Folder, dataset: DatasetInfo, progress: bool) -> Decoded:
                 checksum = hashlib.md5(raw, usedforsecurity=False).hexdigest()
                 if checksum != md5:
                     raise ValueError(f"md5 {checksum}, the official file has {md5}")
-                # A pickle can run code when it is loaded. This one has the checksum of the official file, byte for byte.
+                # A pickle can run code when it is loaded. This one has the checksum of the official file, byte for
+                # byte.
                 batch = pickle.loads(raw, encoding="latin1")  # noqa: S301
                 pixels, labels = batch["data"], np.array(batch["labels"], np.int64)
             else:
@@ -124,8 +125,8 @@ def _tiny_imagenet(folder: Folder, dataset: DatasetInfo, progress: bool) -> Deco
     """TinyImageNet, or a subset in its layout.
 
     Its lists name what belongs to it: `wnids.txt` the classes in order of label, `train/<wnid>/<wnid>_boxes.txt` and
-    `val/val_annotations.txt` the images; of a class without that list all in its folder. Split "test" is `val`, because the labels of the official test images are
-    not public. Grey images become RGB.
+    `val/val_annotations.txt` the images; of a class without that list all in its folder. Split "test" is `val`,
+    because the labels of the official test images are not public. Grey images become RGB.
     """
 
     def lines(name: str) -> list[list[str]]:

@@ -70,7 +70,8 @@ def drop_cache(file: int) -> None:
 
 
 def measure_results(context: Context) -> Facts:
-    """The results folder: its file system, the byte/s of writing a new file with fsync, and whether hard links work."""
+    """The results folder: its file system, the byte/s of writing a new file with fsync, and whether hard links
+    work."""
     facts = space(paths.results())
     content = os.urandom(CHUNK)
     size = min(MOST, facts["free_bytes"] // 8)
@@ -179,7 +180,8 @@ def _read_speed(path: Path, seconds: float) -> float:
 
 
 def read_batches(path: Path, order: np.ndarray, *, seconds: float, most: int = 0) -> tuple[float, int, int]:
-    """(seconds, bytes, reads) of the images `order`, batch by batch, each copied out of the mapped file as the loader does.
+    """(seconds, bytes, reads) of the images `order`, batch by batch, each copied out of the mapped file as the loader
+    does.
 
     `most`: reads; for 0 as many as `seconds` allow.
     """

@@ -1,7 +1,8 @@
-"""An ablation (`[ladder]` of a study file): the plain loop, and changes that make it fast, each alone and cumulatively.
+"""An ablation (`[ladder]` of a study file): the plain loop, and changes that make it fast, each alone and
+cumulatively.
 
-`[[ladder.steps]]` are one change each, in their order. What helps alone may not help after another change, or only after
-it: both are measured.
+`[[ladder.steps]]` are one change each, in their order. What helps alone may not help after another change, or only
+after it: both are measured.
 """
 
 from __future__ import annotations

@@ -67,8 +67,8 @@ class ClusterError(ValueError):
 class Slurm(Strict):
     """Slurm options of every job.
 
-    `account`, `qos`: "" is the site's default. `time`: limit of one training job. `signal_seconds`: how long before that
-    limit a job receives the signal to write its checkpoint. `options`: more of sbatch's, each one argument.
+    `account`, `qos`: "" is the site's default. `time`: limit of one training job. `signal_seconds`: how long before
+    that limit a job receives the signal to write its checkpoint. `options`: more of sbatch's, each one argument.
     """
 
     account: Word = ""
@@ -160,8 +160,8 @@ class NodeType(Strict):
         )
 
     def cost(self, nodes: int, ranks_per_node: int, hours: float, threads: float = 1) -> float:
-        """What a job costs, in `unit`: shared nodes are billed by the share of their devices, those without GPUs by that of their
-        cores, of which each rank has as many as `threads`. Arguments may be columns."""
+        """What a job costs, in `unit`: shared nodes are billed by the share of their devices, those without GPUs by
+        that of their cores, of which each rank has as many as `threads`. Arguments may be columns."""
         if self.exclusive or not self.ranks:
             return self.price * nodes * hours
         from numpy import maximum
@@ -199,7 +199,8 @@ class Network(Strict):
 class Storage(Strict):
     """Folders on the cluster; they may use its variables, as in "$SCRATCH/study".
 
-    `results`, `data`: "" is the clone's own. `node_local`: a disk of each node that data sets are copied to; "" is none.
+    `results`, `data`: "" is the clone's own. `node_local`: a disk of each node that data sets are copied to; "" is
+    none.
     """
 
     results: Text = ""
@@ -208,9 +209,9 @@ class Storage(Strict):
 
 
 class Overrides(Strict):
-    """What a study does differently on a cluster. `series` replaces the study's; `ranks` that of every series but those of
-    one process without a group; `parameters` override the study's and the series'; `matrix` replaces values by name;
-    `nodes`: how many a rehearsal is started with for it."""
+    """What a study does differently on a cluster. `series` replaces the study's; `ranks` that of every series but
+    those of one process without a group; `parameters` override the study's and the series'; `matrix` replaces values
+    by name; `nodes`: how many a rehearsal is started with for it."""
 
     series: list[Series] = Field([])
     ranks: list[Annotated[int, Field(gt=0)]] | None = Field(None, min_length=1)
@@ -283,9 +284,11 @@ class Cluster(Strict):
         return self._share
 
     def rehearsed(self, *, links: str | None, share: float | None = None) -> Cluster:
-        """The same rehearsal with such links, and with nodes whose device is that share of a core (None: whole cores)."""
+        """The same rehearsal with such links, and with nodes whose device is that share of a core (None: whole
+        cores)."""
         cluster = self.model_copy()
-        cluster._links, cluster._share = links, share
+        cluster._links = links
+        cluster._share = share
         return cluster
 
     def hardware_id(self, node_type: str = "") -> str:
@@ -314,8 +317,8 @@ class Cluster(Strict):
 
 
 def prices(hardware_ids: Iterable[str]) -> dict[str, NodeType]:
-    """{hardware_id: how such a node is billed}; without those that no cluster file describes. A rehearsal's nodes cost the
-    same on any machine and over any links."""
+    """{hardware_id: how such a node is billed}; without those that no cluster file describes. A rehearsal's nodes
+    cost the same on any machine and over any links."""
     return {hardware: cluster.nodes[name] for hardware, (cluster, name) in _described(hardware_ids).items()}
 
 

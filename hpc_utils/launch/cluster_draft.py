@@ -1,4 +1,5 @@
-"""The first draft of a cluster file (`cluster_draft.toml.j2`), from what Slurm reports; every guess names its source."""
+"""The first draft of a cluster file (`cluster_draft.toml.j2`), from what Slurm reports; every guess names its
+source."""
 
 from __future__ import annotations
 
@@ -87,8 +88,8 @@ def _free(name: str) -> Path:
 
 
 def read_nodes(line: str, node: str) -> list[Nodes]:
-    """One of sinfo's lines (SINFO), completed by `scontrol show node --oneliner` of one of its nodes; an entry for each
-    type of GPU."""
+    """One of sinfo's lines (SINFO), completed by `scontrol show node --oneliner` of one of its nodes; an entry for
+    each type of GPU."""
     partition, max_time, job_size, shared, count, _, threads, features, gres = line.split("|")
     # The system may keep some of the cores; before Slurm 22.05 only the total is printed.
     cpus = re.search(r"CPUEfctv=(\d+)", node) or re.search(r"CPUTot=(\d+)", node)
@@ -137,7 +138,8 @@ def draft(name: str, nodes: list[Nodes], accounts: list[str]) -> str:
 
 
 def _types(nodes: list[Nodes]) -> dict[str, dict]:
-    """What the template needs of each type. Its name is its partition's, with the GPU or cores where that has several."""
+    """What the template needs of each type. Its name is its partition's, with the GPU or cores where that has
+    several."""
     several = Counter(group.partition for group in nodes)
     types = {}
     for group in nodes:

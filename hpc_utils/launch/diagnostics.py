@@ -34,7 +34,8 @@ from .submit import Submission
 
 POLL = 0.05  # s between looks whether it is over
 LATE = 60.0  # s over its time after which an examination is ended that did not end itself
-# The address is given: without it torchrun waits for ever where the host's name does not resolve, which the doctor reports.
+# The address is given: without it torchrun waits for ever where the host's name does not resolve, which the doctor
+# reports.
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1", "--log-dir=/dev/null"]
 
 
@@ -71,7 +72,8 @@ def doctor_arguments(cluster: Cluster | None = None) -> list[str]:
 
 
 def on_this_machine(what: Diagnostic, nproc: int, arguments: Sequence[str], launcher: str = "") -> dict[str, Any]:
-    """Run it on `nproc` ranks, which print their findings; returns the record of rank 0. `launcher`: of a loop, `module:Class`.
+    """Run it on `nproc` ranks, which print their findings; returns the record of rank 0. `launcher`: of a loop,
+    `module:Class`.
 
     Raises:
         NoReport: the ranks ended without a record; the error includes their output.
@@ -119,8 +121,8 @@ def on_cluster(
     Args:
         layout: nodes, and ranks on each; 0 of those stands for one per device.
         tell: called with a line when the job is submitted.
-        measuring: entered when the job starts, not while it waits in the queue, and left when it is over; if it cannot
-            be entered, the job is cancelled.
+        measuring: entered when the job starts, not while it waits in the queue, and left when it is over; if it
+            cannot be entered, the job is cancelled.
         launcher: of a loop, `module:Class`.
 
     Raises:
@@ -132,7 +134,8 @@ def on_cluster(
     job_layout = Layout(layout[0], layout[1] or most)
     if job_layout.ranks_per_node > most:
         raise ClusterError(
-            f"{job_layout.ranks_per_node} ranks on a node of type {node.name} of {cluster.name}: it has {most} devices"
+            f"{job_layout.ranks_per_node} ranks on a node of type {node.name} of {cluster.name}: "
+            f"it has {most} devices"
         )
     name = Path(what.script).stem
     submission = Submission.begin(name, f"{name}-{cluster.hardware_id(node.name)}", cluster.name, node.name)

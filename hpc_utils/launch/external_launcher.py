@@ -1,7 +1,8 @@
 """The launcher of a run's ranks: `srun torchrun`, mpiexec, or any command that starts `launch.rank` on every rank.
 
-Signals do not reach the ranks through it: torchrun and mpiexec would end at SIGUSR1. They are written to `logs/signal` in the
-run's folder, where a rank on each node looks for them; ranks that start later find them there too.
+Signals do not reach the ranks through it: torchrun and mpiexec would end at SIGUSR1. They are written to
+`logs/signal` in the run's folder, where a rank on each node looks for them; ranks that start later find them there
+too.
 """
 
 from __future__ import annotations

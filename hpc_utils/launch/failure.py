@@ -75,7 +75,8 @@ def stopped(run: Path) -> Stopped | None:
 
 
 def explain(run: Path, returncode: int, failures: Sequence[tuple[int, int]] = ()) -> str:
-    """The first cause: a rank that ended without an error report, else the first that raised, else the launcher's log.
+    """The first cause: a rank that ended without an error report, else the first that raised, else the launcher's
+    log.
 
     Args:
         returncode: of the launcher. failures: (rank, exit code) of the ranks that failed, the first one first.
@@ -113,7 +114,8 @@ def mark(notebook: Path, state: str, reason: str) -> dict[str, Any]:
 
 
 def last_line(reason: str, log: Path) -> str:
-    """The line that explains a failed job: of the reason in the run's record, else of the job's log; "" if there is none."""
+    """The line that explains a failed job: of the reason in the run's record, else of the job's log; "" if there is
+    none."""
     lines = [line for line in reason.splitlines() if line.strip()][:1]
     if not lines:
         candidates = [line for line in tail(log, 1000).splitlines() if line.strip() and not _NOISE.search(line)]
@@ -134,7 +136,8 @@ def advise(state: JobState, reason: str, log: Path) -> tuple[JobState, str]:
 def _known(reason: str, log: str) -> Symptom | None:
     """The symptom that is the first cause, if it is a known one.
 
-    If a rank raised, a vague symptom of the log is a consequence: torchrun ends the other ranks by SIGTERM, as scancel does.
+    If a rank raised, a vague symptom of the log is a consequence: torchrun ends the other ranks by SIGTERM, as
+    scancel does.
     """
     finding = symptoms.first_cause(f"{reason}\n{log}", failed=True)
     if finding and finding.kind == Kind.VAGUE and _RAISED.match(reason):

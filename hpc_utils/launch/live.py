@@ -34,7 +34,8 @@ def running() -> list[Path]:
 
 
 def latest(run: Path) -> list[Sample]:
-    """The last sample of everything that the monitors of a run record; empty before the first, and without a monitor."""
+    """The last sample of everything that the monitors of a run record; empty before the first, and without a
+    monitor."""
     return [sample for table in sorted((run / MONITOR).glob("*.csv")) for sample in _latest(table)]
 
 

@@ -1,7 +1,8 @@
-"""Run a notebook on every rank, or in one process without a process group: on this machine, or by a launcher such as srun.
+"""Run a notebook on every rank, or in one process without a process group: on this machine, or by a launcher such as
+srun.
 
-`run` takes a request (`launch.request`) through its life: wait for the cores, claim its folder, start the ranks, monitor them,
-close the folder.
+`run` takes a request (`launch.request`) through its life: wait for the cores, claim its folder, start the ranks,
+monitor them, close the folder.
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ def run(
 ) -> Path:
     """Run the request, wait for its end, and return the folder of the complete run.
 
-    A run that was stopped or died before continues from its last checkpoint. SIGUSR1 and SIGTERM are forwarded to the ranks.
+    A run that was stopped or died before continues from its last checkpoint. SIGUSR1 and SIGTERM are forwarded to the
+    ranks.
 
     Args:
         redo: measure again from the beginning although the run is complete.
@@ -141,7 +143,8 @@ _KINETO = re.compile(r"^(?:INFO|STAGE|USDT|WARNING):\d{4}-.*\n?", re.M)  # torch
 
 @contextlib.contextmanager
 def follow(request: Request, *, lines: bool = True) -> Iterator[Watch]:
-    """A `watch` for `run`: a progress bar on a terminal, and in logs the output of rank 0; the request's warning first."""
+    """A `watch` for `run`: a progress bar on a terminal, and in logs the output of rank 0; the request's warning
+    first."""
     from tqdm import tqdm
 
     if request.warning:
@@ -165,7 +168,8 @@ def follow(request: Request, *, lines: bool = True) -> Iterator[Watch]:
 
 
 def _cores(request: Request) -> contextlib.AbstractContextManager:
-    """The lock of this machine's cores, for which other runs wait; none for GPUs, and for shares, which the kernel enforces."""
+    """The lock of this machine's cores, for which other runs wait; none for GPUs, and for shares, which the kernel
+    enforces."""
     if request.config.cores_per_rank or request.on_gpus:
         return contextlib.nullcontext()
     return core_lock.held(request.run_id)
@@ -206,7 +210,8 @@ def _start(request: Request, folder: Path, launcher: Sequence[str], *, cold: boo
 
 
 def _watch(ranks: LocalRanks | ExternalLauncher, folder: Path, watch: Watch, received: Sequence[Signals]) -> int:
-    """Until they end: forward signals, show the log, and kill them if they do not end in time after a signal or an error.
+    """Until they end: forward signals, show the log, and kill them if they do not end in time after a signal or an
+    error.
 
     Returns:
         The exit code of the launcher, or of the first rank that failed.

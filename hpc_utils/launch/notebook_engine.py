@@ -167,7 +167,9 @@ class _Tee:
     """A text stream that writes to another one and keeps the text as outputs of the cell."""
 
     def __init__(self, name: str, beneath: TextIO, keep: Callable[[dict], None]) -> None:
-        self._name, self._beneath, self._keep = name, beneath, keep
+        self._name = name
+        self._beneath = beneath
+        self._keep = keep
 
     @classmethod
     @contextlib.contextmanager

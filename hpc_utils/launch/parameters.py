@@ -68,7 +68,8 @@ def resolve(notebook: Path, overrides: Mapping[str, Any]) -> tuple[RunConfig, di
     """(the run's configuration, the values to inject): the notebook's defaults with `overrides` on top.
 
     Raises:
-        ConfigError: a parameter that neither the notebook nor `RunConfig` knows, an ill-typed one, or a chapter of a study.
+        ConfigError: a parameter that neither the notebook nor `RunConfig` knows, an ill-typed one, or a chapter of a
+            study.
     """
     notebook_defaults = defaults(notebook)
     options = RunConfig.model_fields

@@ -28,15 +28,15 @@ class Pulled:
 
     fetched: list[str] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
-    here: int = 0
+    present: int = 0
     unfinished: int = 0
 
 
 def pull(source: str, *, dry_run: bool = False, profiles: bool = True) -> Pulled:
     """Fetch the complete runs of `source` (host:folder, or a folder) that are not here, and its studies' indices.
 
-    A run is moved into place when it is fetched and its records are consistent; after an interrupted pull the next one
-    continues.
+    A run is moved into place when it is fetched and its records are consistent; after an interrupted pull the next
+    one continues.
 
     Args:
         profiles: fetch profiles too: some megabytes a rank.
@@ -56,7 +56,7 @@ def pull(source: str, *, dry_run: bool = False, profiles: bool = True) -> Pulled
             if (read_json(run / "status.json") or {}).get("state") != "complete":
                 done.unfinished += 1
             elif state(paths.runs() / run.name) == "complete":
-                done.here += 1
+                done.present += 1
             else:
                 wanted.append(run.name)
         if dry_run:

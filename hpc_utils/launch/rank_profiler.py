@@ -56,7 +56,8 @@ def run(config: Mapping[str, Any], python: Sequence[str], folder: Path, rank: in
     command = [*profilers.command(profile, report, gpu=gpu), sys.executable, *python]
     mask = umask()
     mark = Profiler(profile, "cuda" if gpu else "nvtx", os.getpid(), mask)
-    # nsys uses fixed names in TMPDIR, which another user on this node may own; and sockets, whose paths must be short.
+    # nsys uses fixed names in TMPDIR, which another user on this node may own; and sockets, whose paths must be
+    # short.
     scratch = tempfile.mkdtemp(prefix="hpc-", dir="/tmp")
     environment = os.environ | replace(workspace.launch(), profiler=mark).variables
     environment |= {"TMPDIR": scratch} | profilers.variables(profile)

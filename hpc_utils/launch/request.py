@@ -46,7 +46,8 @@ class Request:
     """A run's notebook, configuration and layout, and the folder that is named by its id.
 
     Attributes:
-        notebook: executed by every rank. config: the parameters of the training. inject: values to inject into the notebook.
+        notebook: executed by every rank. config: the parameters of the training. inject: values to inject into the
+            notebook.
         layout: nodes and ranks on each. path: the run's folder.
     """
 
@@ -85,7 +86,8 @@ class Request:
         cores_per_rank = config.cores_per_rank or config.threads_per_rank or 1
         if self.on_gpus or not capability.oversubscribed(ranks, cores_per_rank, cores):
             return ""
-        return f"oversubscribed: {counted(ranks, 'rank')} x {cores_per_rank:g} core(s) on {cores} core(s): excluded from scaling figures"
+        devices = f"{counted(ranks, 'rank')} x {cores_per_rank:g} core(s) on {cores} core(s)"
+        return f"oversubscribed: {devices}: excluded from scaling figures"
 
     @property
     def state(self) -> str:
@@ -106,7 +108,8 @@ def prepare(
     Args:
         hardware: the target hardware, if it is not this machine (`provenance.hardware_id`).
         needs_data: the data set or the user's workload must be here, because the run is to be started.
-        imports: this Python imports the user's workload as the ranks do; not that of a container, which has other packages.
+        imports: this Python imports the user's workload as the ranks do; not that of a container, which has other
+            packages.
 
     Raises:
         ConfigError: unknown, ill-typed or contradictory parameters, a layout that does not divide, or a workload that
@@ -153,7 +156,8 @@ def require_data(dataset: str, folder: Path) -> None:
 
 @functools.cache
 def require_workload(workload: str, parallel: str, arguments: str) -> None:
-    """ConfigError if the user's `module:function` cannot be imported, or does not take `parallel` or `arguments`, a JSON object.
+    """ConfigError if the user's `module:function` cannot be imported, or does not take `parallel` or `arguments`, a
+    JSON object.
 
     It is imported in a process of its own, because it needs torch and may do anything.
     """

@@ -1,4 +1,5 @@
-"""A run repeated: found in a result set, requested with the same parameters, and trained into a result set of its own."""
+"""A run repeated: found in a result set, requested with the same parameters, and trained into a result set of its
+own."""
 
 from __future__ import annotations
 
@@ -68,7 +69,8 @@ def again(run: Path, repeat: int, *, notebook: Path | None = None) -> Request:
     Raises:
         CannotRerun: it needs what is not here. ConfigError, DataError: as of `request.prepare`.
     """
-    request, record = read_json(run / "request.json"), read_json(run / "run.json")
+    request = read_json(run / "request.json")
+    record = read_json(run / "run.json")
     if not request:
         raise CannotRerun(
             f"{run.name} was not started by hpc (it has no request.json): run its own program again, then use --against"

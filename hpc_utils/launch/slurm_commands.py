@@ -1,7 +1,7 @@
 """Slurm's commands and their output. Nothing here depends on runs.
 
-Every command gets its arguments as a list, and an environment without the variables of a job that this process may be in:
-`sbatch` inside a job (JupyterLab on Open OnDemand is one) would pass them on.
+Every command gets its arguments as a list, and an environment without the variables of a job that this process may be
+in: `sbatch` inside a job (JupyterLab on Open OnDemand is one) would pass them on.
 """
 
 from __future__ import annotations
@@ -180,7 +180,8 @@ def of_folder(folder: Path) -> list[Job]:
 
 
 def _queued() -> list[Job]:
-    """The user's jobs that wait or run; squeue has those that ended minutes ago too, but the accounting knows them better."""
+    """The user's jobs that wait or run; squeue has those that ended minutes ago too, but the accounting knows them
+    better."""
     # Queried for all of the user's jobs: squeue fails for an id that it has forgotten.
     output = ask(["squeue", "--me", "--noheader", "--array", "--states=all", "--format=%i|%T|%r|%L|%N|%j|%Z"])
     rows = [line.split("|", 6) for line in output.splitlines()]
@@ -209,7 +210,8 @@ def _accounted(ids: Sequence[str]) -> list[Job]:
 
 
 def _tasks(listed: str) -> list[str]:
-    """The ids in a row of the accounting: `7`, `7_1`, or those of the tasks of an array that never started, `7_[0-2,5%4]`."""
+    """The ids in a row of the accounting: `7`, `7_1`, or those of the tasks of an array that never started,
+    `7_[0-2,5%4]`."""
     if array := re.fullmatch(r"(\d+)_\[([\d,-]+)(?:%\d+)?\]", listed):
         return [f"{array[1]}_{task}" for task in numbers(array[2])]
     return [listed] if re.fullmatch(r"\d+(_\d+)?", listed) else []

@@ -62,11 +62,12 @@ def archive_accounting(study: str) -> None:
 
 
 def entries(study: str | None = None, *, gone: Collection[str] = ()) -> list[Entry]:
-    """The newest submission's entry of every run of `study`, in the order of submission; without a study of all, and of the jobs
-    that were submitted by hand.
+    """The newest submission's entry of every run of `study`, in the order of submission; without a study of all, and
+    of the jobs that were submitted by hand.
 
     Args:
-        gone: clusters that have ended, and their jobs with them; Slurm is not queried for those, nor for jobs by hand.
+        gone: clusters that have ended, and their jobs with them; Slurm is not queried for those, nor for jobs by
+            hand.
 
     Raises:
         SlurmError: Slurm does not answer.
@@ -95,7 +96,8 @@ class _ByHand(Submission):
 
 
 def _by_hand(submitted: Collection[str]) -> list[Entry]:
-    """The jobs of today that no submission made, with the run that each makes now, or those that an ended one made."""
+    """The jobs of today that no submission made, with the run that each makes now, or those that an ended one
+    made."""
     hand = _ByHand(path=paths.root(), study="", source="", index="by hand", cluster="", node_type="")
     try:
         jobs = [job for job in slurm_commands.of_folder(hand.path) if not job.name.startswith(OURS)]
@@ -159,7 +161,8 @@ def _entry(submission: Submission, task: Task, job: Job | None, *, gone: bool) -
 
 
 def _has_report(submission: Submission, log: Path) -> bool:
-    """Whether `hpc report` has written the report after its job ended or, if that did not begin, after the submission."""
+    """Whether `hpc report` has written the report after its job ended or, if that did not begin, after the
+    submission."""
     page = paths.results() / "report" / submission.index / "index.html"
     before = log if log.exists() else submission.path / "submission.json"
     return page.exists() and page.stat().st_mtime >= before.stat().st_mtime
@@ -167,7 +170,8 @@ def _has_report(submission: Submission, log: Path) -> bool:
 
 def progress(run: Path) -> tuple[str, float | None]:
     """(progress, seconds left by its own pace) of a running run."""
-    progress, status = read_json(run / "progress.json"), read_json(run / "status.json")
+    progress = read_json(run / "progress.json")
+    status = read_json(run / "status.json")
     if not progress or not status or not progress.get("steps"):
         return "starting", None
     done, total = progress["step"], progress["steps"]

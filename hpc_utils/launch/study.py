@@ -104,8 +104,9 @@ class Plan:
     def requests(self) -> list[Request]:
         """The runs to make, in order: series may share some.
 
-        One repeat after another, each in an order of its own, so that a drift of the machine's speed widens the intervals
-        instead of favouring one configuration. The order is drawn from the repeat's number: it is always the same.
+        One repeat after another, each in an order of its own, so that a drift of the machine's speed widens the
+        intervals instead of favouring one configuration. The order is drawn from the repeat's number: it is always
+        the same.
         """
         shuffled = []
         for repeat, group in itertools.groupby(self.points, key=lambda point: point.repeat):
@@ -143,13 +144,16 @@ class Plan:
         )
 
     def changes(self) -> Iterator[str]:
-        """Lines on complete runs of other code than is here now, and on runs of the former plan that are not in this one."""
+        """Lines on complete runs of other code than is here now, and on runs of the former plan that are not in this
+        one."""
         if outdated_runs := self._of_other_code():
-            yield f"{counted(len(outdated_runs), 'complete run')}, measured by other code: `{self.command} --outdated` measures them again"
+            remedy = f"`{self.command} --outdated` measures them again"
+            yield f"{counted(len(outdated_runs), 'complete run')}, measured by other code: {remedy}"
         with contextlib.suppress(UnknownStudy):
             former = read_study(self.name).run_ids.difference(run.run_id for run in self.requests)
             if number := sum((paths.runs() / run).exists() for run in former):
-                yield f"{counted(number, 'former run')} left out: study, parameters or workload changed; runs to do replace them"
+                reason = "study, parameters or workload changed; runs to do replace them"
+                yield f"{counted(number, 'former run')} left out: {reason}"
 
     def to_do(self, *, redo: bool = False, outdated: bool = False) -> list[Request]:
         """The runs to make: those not complete or damaged; also those of other code (`outdated`), or all (`redo`)."""
@@ -340,7 +344,8 @@ def forecast(study_plan: Plan) -> list[dict[str, Any]]:
 
 
 def _forecast(point: Point, target: Target) -> dict[str, Any]:
-    config, layout = point.request.config, point.request.layout
+    config = point.request.config
+    layout = point.request.layout
     parameters = identity.measured(config, layout.ranks)
     data = None if ":" in config.workload else datasets.info(config.dataset)
     train = data and data.train.count
@@ -372,8 +377,8 @@ def _forecast(point: Point, target: Target) -> dict[str, Any]:
 def execute(name: str, target: Target, *, cold: bool = False, redo: bool = False, outdated: bool = False) -> str:
     """Run the missing runs on this machine (see `Plan.to_do`), one after another, and return the study's name.
 
-    A run that fails does not end the study; one that another process here measures is waited for. All ranks are forked
-    from one forkserver, unless `cold`.
+    A run that fails does not end the study; one that another process here measures is waited for. All ranks are
+    forked from one forkserver, unless `cold`.
 
     Raises:
         StudyError: as `plan`, or nothing of it can be run here.
@@ -411,7 +416,8 @@ def execute(name: str, target: Target, *, cold: bool = False, redo: bool = False
             failed.append((request, str(error).partition("\n")[0]))
             _show(f"not complete: {error}")
     if failures := [f"  {why}" for request, why in failed if request.state != "complete"]:
-        summary = f"{len(failures)} not complete, of {counted(len(todo), 'run')}; correct the cause, then repeat the command"
+        numbers = f"{len(failures)} not complete, of {counted(len(todo), 'run')}"
+        summary = f"{numbers}; correct the cause, then repeat the command"
         raise RunsFailed("\n".join([f"{summary} (`hpc report {study_plan.name}` shows the others):", *failures]))
     return study_plan.name
 

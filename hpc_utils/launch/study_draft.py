@@ -1,4 +1,5 @@
-"""The first draft of a study file (`study_draft.toml.j2`): scaling of the user's workload on this machine's devices."""
+"""The first draft of a study file (`study_draft.toml.j2`): scaling of the user's workload on this machine's
+devices."""
 
 from __future__ import annotations
 
@@ -21,8 +22,10 @@ from .study import StudyError
 if TYPE_CHECKING:
     from hpc_utils.train import Workload
 
-MOST_RANKS, MOST_SAMPLES = 8, 256
-EPOCH, STEPS = 1.0, (10, 200)  # an epoch takes about a second, but at least and at most so many steps
+MOST_RANKS = 8
+MOST_SAMPLES = 256
+EPOCH = 1.0  # s that an epoch takes about
+STEPS = (10, 200)  # of an epoch: at least, at most
 
 
 def new(name: str, workload: str) -> Path:
@@ -44,7 +47,8 @@ def new(name: str, workload: str) -> Path:
 
 
 def draft(workload: str, devices: int | None = None) -> str:
-    """The file's text for a machine of `devices` (by default this one): at most 8 ranks, and batches that they divide."""
+    """The file's text for a machine of `devices` (by default this one): at most 8 ranks, and batches that they
+    divide."""
     import jinja2
 
     from hpc_utils.train import optim

@@ -267,10 +267,12 @@ def submit(
 ) -> tuple[Draft, Submission | None]:
     """Submit the missing runs: an array for each group, then the report after all of them, however they ended.
 
-    Returns what was planned, and the submission (None if nothing was missing). `announce` is called before the first job.
+    Returns what was planned, and the submission (None if nothing was missing). `announce` is called before the first
+    job.
 
     Raises:
-        as `draft`; SlurmError: Slurm does not answer, or refused a job. Earlier jobs of the submission remain and are recorded.
+        as `draft`; SlurmError: Slurm does not answer, or refused a job. Earlier jobs of the submission remain and are
+        recorded.
     """
     paths.submissions().mkdir(parents=True, exist_ok=True)
     with FileLock(
@@ -350,8 +352,8 @@ def queued() -> set[str]:
 
 
 def _groups(requests: list[Request]) -> list[Group]:
-    """Runs by layout and launcher, at most `ARRAY` together. With several layouts, also by repeat, in turn: else one layout's repeats
-    would all be measured before the next one's, and a drift of the machine would look like scaling.
+    """Runs by layout and launcher, at most `ARRAY` together. With several layouts, also by repeat, in turn: else one
+    layout's repeats would all be measured before the next one's, and a drift of the machine would look like scaling.
     """
     several = len({request.layout for request in requests}) > 1
     members_by_key: dict[tuple[int, Layout, bool, int], list[Request]] = {}

@@ -1,7 +1,8 @@
 """The first cause of a failure in logs of Slurm, torchrun and MPI, by the symptoms of `symptoms.toml`.
 
-Many lines of such a log match: the cause, and what follows from it on other ranks, which is often written before. The kind of a
-symptom therefore counts before its place. An error that is no known symptom is the cause if no consequence stands before it.
+Many lines of such a log match: the cause, and what follows from it on other ranks, which is often written before. The
+kind of a symptom therefore counts before its place. An error that is no known symptom is the cause if no consequence
+stands before it.
 Where the log goes on with finite losses, the job has not failed: what stands before them is a hint.
 """
 
@@ -22,7 +23,8 @@ from hpc_utils import toml_config
 _LONGEST = 1 << 16  # bytes of a line
 _REMEMBERED = 100_000  # harmless lines
 _KEPT = 1000  # lines of one symptom
-# What launchers put before a rank's line: `[rank3]:`, `[default0]:`, `[1,3]<stderr>:`, `3: `, `(worker pid=7, ip=...)`
+# What launchers put before a rank's line: `[rank3]:`, `[default0]:`, `[1,3]<stderr>:`, `3: `, `(worker pid=7,
+# ip=...)`
 _TAG = r"(?:\[[a-z]*\d[\w, |]*\](?:<\w+>)?:?|\d+:|\(\w*\s?\w* ?pid=\d+[^)]*\))"
 _START = rf"^(?:[\w.-]*[:/][\w./:-]* )?(?:{_TAG}\s*)*"
 _RANK = re.compile(rf"\s*({_TAG})")
@@ -40,7 +42,8 @@ _PASSED_ON = re.compile(
     r"(EOF|BrokenPipe|ConnectionReset|CalledProcess|ChildFailed|DistBackend|DistNetwork|DistStore)Error"
     r"|(Signal|ProcessExited|ProcessRaised)Exception|Caught \w+ in "
 )
-# Source lines of a traceback, traced commands, what Ray lists as possible, and what NCCL, pip and Slurm report although nothing failed
+# Source lines of a traceback, traced commands, what Ray lists as possible, and what NCCL, pip and Slurm report
+# although nothing failed
 _NO_EVIDENCE = re.compile(
     rf"^\s*(?:{_TAG}\s*)*(?:[│+#]|>\s{3}|File \"|(?:raise|except|return|if|elif|assert|print)\b|logger\.)|NCCL INFO(?!.*no socket)"
     r"|\[W[^\]]*(?:socket|TCPStore)\.cpp(?!.*gai error)|pip's dependency resolver"
@@ -103,8 +106,10 @@ class Finding:
     """A symptom in a log.
 
     Attributes:
-        name: in the catalogue. log, line: its first line there, whose text is `text`. rank: what stands before it, such as `[rank3]:`.
-        kind: of the symptom, or for this place in the log. lines: the first of all that match. times: how many match. last: the last line.
+        name: in the catalogue. log, line: its first line there, whose text is `text`. rank: what stands before it,
+            such as `[rank3]:`.
+        kind: of the symptom, or for this place in the log. lines: the first of all that match. times: how many match.
+            last: the last line.
     """
 
     name: str
@@ -139,7 +144,8 @@ def catalogue() -> Mapping[str, Symptom]:
 
 
 def diagnose(logs: Iterable[tuple[str, BinaryIO]], *, failed: bool = False) -> list[Finding]:
-    """What (name, file) of `logs` show, each symptom once: the first cause first, warnings last; empty if nothing failed.
+    """What (name, file) of `logs` show, each symptom once: the first cause first, warnings last; empty if nothing
+    failed.
 
     `failed`: the job is known to have failed, whatever losses other ranks report after the cause.
     """
@@ -213,7 +219,8 @@ def _scan(log: str, file: BinaryIO, failed: bool) -> list[Finding]:
 
 
 def _name(line: str) -> str | None:
-    """The symptom that a line shows; for an unknown one `exception`, `exit` (of a task of srun) or `failure`; None for no failure."""
+    """The symptom that a line shows; for an unknown one `exception`, `exit` (of a task of srun) or `failure`; None
+    for no failure."""
     if not _WORDS.search(line.lower()) or _NO_EVIDENCE.search(line):
         return None
     name = next((name for name, pattern in _patterns() if pattern.search(line)), None)

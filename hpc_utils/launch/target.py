@@ -25,7 +25,8 @@ class Target:
         ranks_per_node: most ranks on a node; None: all on this one. most_nodes: of one job; None: any.
         cores: of a node; 0: not known.
         unfit: why a run in a precision is not useful on its devices; "" if it is.
-        gpus: their vendor, "nvidia" or "amd"; "" without GPUs, or if unknown. gpu: their name, or a part of it, such as h200.
+        gpus: their vendor, "nvidia" or "amd"; "" without GPUs, or if unknown. gpu: their name, or a part of it, such
+            as h200.
         fixed_links: why the nodes' links cannot be limited for a run; "" if they can.
         is_here: whether this machine's own devices compute. in_container: whether ranks have a container's Python.
         series, ranks, repeats, parameters, matrix: replace the study's.

@@ -115,7 +115,8 @@ class Ranks:
         return dist.group.WORLD
 
     def split(self) -> tuple[Any, Any]:
-        """Return the group of this node's ranks, and that of the first ranks of all nodes (None on others). Collective."""
+        """Return the group of this node's ranks, and that of the first ranks of all nodes (None on others).
+        Collective."""
         per_node = self.ranks_per_node
         nodes = [dist.new_group(range(node * per_node, (node + 1) * per_node)) for node in range(self.nodes)]
         leaders = dist.new_group(range(0, self.world_size, per_node))
@@ -128,8 +129,8 @@ class Ranks:
     def settle(self) -> None:
         """Give gloo's threads time to release their buffers after the last collective.
 
-        They need the GIL for it, a moment after the collective returned. If Python is shutting down by then, the process
-        aborts; if the group is destroyed meanwhile with the GIL held, it deadlocks (pytorch/pytorch#56297).
+        They need the GIL for it, a moment after the collective returned. If Python is shutting down by then, the
+        process aborts; if the group is destroyed meanwhile with the GIL held, it deadlocks (pytorch/pytorch#56297).
         """
         if self.backend:
             time.sleep(0.1)
@@ -188,8 +189,11 @@ def present(device: torch.device | str | None = None) -> Ranks:
                 "call torch.distributed.init_process_group() before Recorder(...)"
             )
         return Ranks(device=device, threads=threads)
-    rank, world, backend = dist.get_rank(), dist.get_world_size(), dist.get_backend()
-    local, per_node = _number("LOCAL_RANK", rank), _number("LOCAL_WORLD_SIZE", world)
+    rank = dist.get_rank()
+    world = dist.get_world_size()
+    backend = dist.get_backend()
+    local = _number("LOCAL_RANK", rank)
+    per_node = _number("LOCAL_WORLD_SIZE", world)
     return Ranks(
         *(rank, world, local, per_node, device, backend),
         # Records are gathered on the host, which an NCCL-only group does not support.
@@ -262,7 +266,8 @@ def _device(config: RunConfig, local_rank: int) -> torch.device:
 
 
 def _stream(config: RunConfig, device: torch.device) -> contextlib.AbstractContextManager:
-    """The stream of the whole run: a capture needs one beside the default stream, and DDP's construction the same one."""
+    """The stream of the whole run: a capture needs one beside the default stream, and DDP's construction the same
+    one."""
     needs_stream = config.step_graph and device.type == "cuda"
     return torch.cuda.stream(torch.cuda.Stream(device)) if needs_stream else contextlib.nullcontext()
 
@@ -324,7 +329,8 @@ def _cores(
         node_cores and per_node * cores_per_rank <= float(node_cores)
     )
     pinned: tuple[int, ...] = ()
-    # Host threads of a GPU are pinned only on request, because the local rank does not determine which cores are near the GPU.
+    # Host threads of a GPU are pinned only on request, because the local rank does not determine which cores are near
+    # the GPU.
     if hasattr(os, "sched_setaffinity") and not oversubscribed and (not on_gpu or config.threads_per_rank):
         pinned = tuple(cpu for core in cores[local_rank * threads : (local_rank + 1) * threads] for cpu in core)
         if share:  # one logical CPU only: another share on the sibling would slow this one

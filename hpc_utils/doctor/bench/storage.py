@@ -1,7 +1,7 @@
 """How fast a data set is read, cold and warm, from the places that a job can use, and how fast the loader is there.
 
-Each node has one copy in each place; all ranks read at once, each its own part, in shuffled batches, as in training. Cold data
-were dropped from the node's page cache; caches behind it (of a server or a hypervisor) remain unknown.
+Each node has one copy in each place; all ranks read at once, each its own part, in shuffled batches, as in training.
+Cold data were dropped from the node's page cache; caches behind it (of a server or a hypervisor) remain unknown.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 BATCHES = (32, 64, 128, 256, 512)  # of the loader itself
 PASS = 4.0  # s that one pass over the data should take at most
-MOMENT, MOST = 0.15, 50  # s that the loader is measured for each batch size, and batches at most
+MOMENT = 0.15  # s that the loader is measured for each batch size
+MOST = 50  # batches of that measurement at most
 
 
 def require(dataset: str) -> datasets.Images:
@@ -145,7 +146,8 @@ class _Place:
                 drop_cache(file.fileno())
 
     def _pass(self, mine: np.ndarray, most: int = 0) -> tuple[float, int, int]:
-        """(seconds of the slowest rank, bytes of all ranks, reads of each rank at least) of `doctor.storage.read_batches`."""
+        """(seconds of the slowest rank, bytes of all ranks, reads of each rank at least) of
+        `doctor.storage.read_batches`."""
         import torch
 
         self.ranks.barrier()

@@ -27,10 +27,11 @@ RESERVED = {"top", "main", "contents", "zoom", "stale", "tables", "figures", "ru
 
 
 def bind(results: str | Path, study: str = "", output: Path | None = None) -> Path:
-    """Write the reports of a result set, its folder or name, from its executed chapters; returns the path of the one asked for.
+    """Write the reports of a result set, its folder or name, from its executed chapters; returns the path of the one
+    asked for.
 
-    Each study has `report/STUDY/index.html`. `report/index.html` is that of a set's only study, or lists the studies. Of a `study`
-    its own and the latter are written; with `output` nothing but the one asked for.
+    Each study has `report/STUDY/index.html`. `report/index.html` is that of a set's only study, or lists the studies.
+    Of a `study` its own and the latter are written; with `output` nothing but the one asked for.
 
     Raises:
         UnknownStudy: the study was never run with these results. NoResultSet: there are no runs.

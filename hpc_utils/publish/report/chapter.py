@@ -137,7 +137,8 @@ def _html() -> HTMLExporter:
 
 
 def _shown(cells: Iterable[NotebookNode]) -> Iterator[NotebookNode]:
-    """The cells, without the outputs on what the study does not measure, and without sections that have no other outputs."""
+    """The cells, without the outputs on what the study does not measure, and without sections that have no other
+    outputs."""
     heading = itertools.accumulate(cell.cell_type == "markdown" and cell.source.startswith("#") for cell in cells)
     for _, numbered in itertools.groupby(zip(heading, cells, strict=True), key=lambda pair: pair[0]):
         section = [cell for _, cell in numbered]
@@ -211,7 +212,8 @@ def _markdown(context: Any, source: str) -> str:
 
 
 def _target(url: str, anchor: str, anchors: Mapping[str, str]) -> str:
-    """The target in the page of a link from the chapter `anchor`; "" if it leads to a file that is not in the page."""
+    """The target in the page of a link from the chapter `anchor`; "" if it leads to a file that is not in the
+    page."""
     if re.match(r"(https?|mailto|data):", url):
         return url
     file, _, place = url.partition("#")

@@ -16,15 +16,16 @@ class Head(NamedTuple):
     """What a study reached.
 
     Attributes:
-        facts: where the numbers come from. outcome: as of `scaling.outcome`. targets: as of `targets.judge`, of its curves.
-            wrong: as of `anomalies.find`.
+        facts: where the numbers come from. outcome: as of `scaling.outcome`. targets: as of `targets.judge`, of its
+            curves.
+            findings: as of `anomalies.find`.
     """
 
     index: StudyIndex
     facts: Mapping[str, str]
     outcome: Sequence[Row]
     targets: Sequence[Row]
-    wrong: Sequence[Row]
+    findings: Sequence[Row]
 
 
 def head(record_set: Records, index: StudyIndex) -> Head:

@@ -1,4 +1,5 @@
-"""What can be looked up in the report: tables and figures of the chapters, and every run, with links to their files."""
+"""What can be looked up in the report: tables and figures of the chapters, and every run, with links to their
+files."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ class Evidence:
     """The records, the exports and what is stale of a result set, or of one of its studies.
 
     Attributes:
-        record_set: all runs of the set. chapters: executed notebooks. series: {run to show: its series}, in the studies' order.
+        record_set: all runs of the set. chapters: executed notebooks. series: {run to show: its series}, in the
+            studies' order.
     """
 
     results: Path
@@ -55,8 +57,8 @@ class Evidence:
 
 
 def gather(results: Path, record_set: records.Records, exported: Exports, study: str = "") -> Evidence:
-    """The evidence, of all runs and exports of the set; of a study its runs, its executed chapters, what they exported, and the runs
-    behind that; of a set of several studies not their chapters, but those on all runs.
+    """The evidence, of all runs and exports of the set; of a study its runs, its executed chapters, what they
+    exported, and the runs behind that; of a set of several studies not their chapters, but those on all runs.
 
     Raises:
         UnknownStudy: no such study, or a damaged one.
@@ -116,7 +118,10 @@ class Lookup:
         self.places = {run: place for place, run in enumerate(evidence.series)}
         tables, figures = evidence.exported.tables, evidence.exported.figures
         self.captions = {name: self._caption(figure) for name, figure in figures.items()}
-        description = "Each table that a chapter exports: a row for each configuration, with 95 % intervals and the runs behind them."
+        description = (
+            "Each table that a chapter exports: a row for each configuration, with 95 % intervals and the runs behind "
+            "them."
+        )
         rows = {f"table-{name}": self._item(item) for name, item in tables.items()}
         sections = [Table("tables", description, rows)]
         rows = {f"figure-{name}": self._item(item) for name, item in figures.items()}
