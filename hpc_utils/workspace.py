@@ -1,9 +1,9 @@
 """The environment of this process: folders, and the launcher's record. No other module reads these variables.
 
-Users set `HPC_RESULTS` and `HPC_DATA`; `HPC_SHARED=1` marks runs that share the machine on purpose, as tests do: they wait for
-no other run, and are in no scaling figure. A launcher sets `HPC_LAUNCH`, a `Launch` as a JSON object, for the processes that it
-starts. `using` overrides variables without changing `os.environ`; readers of `environment()`, and processes started with it,
-see the new values.
+Users set `HPC_RESULTS` and `HPC_DATA`; `HPC_SHARED=1` marks runs that share the machine on purpose, as tests do: they
+wait for no other run, and are in no scaling figure. A launcher sets `HPC_LAUNCH`, a `Launch` as a JSON object, for
+the processes that it starts. `using` overrides variables without changing `os.environ`; readers of `environment()`,
+and processes started with it, see the new values.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ RANK_VARIABLES = re.compile(
     rf"RANK|LOCAL_RANK|WORLD_SIZE|LOCAL_WORLD_SIZE|GROUP_RANK|ROLE_RANK|MASTER_ADDR|MASTER_PORT|TORCHELASTIC_\w+|{VARIABLE}"
 )
 
-_over: dict[str, str] = {}  # set by `using`
+_overrides: dict[str, str] = {}  # set by `using`
 _adopted: Launch | None = None  # set by `adopt`
 
 
@@ -64,10 +64,10 @@ class Launch:
     def of(cls, environment: Mapping[str, str]) -> Launch:
         """The record in `environment`; an empty record if there is none or it is invalid."""
         try:
-            found = json.loads(environment.get(VARIABLE, "{}"))
-            given = {name: value for name, value in found.items() if name in {field.name for field in fields(cls)}}
-            profiler = given.pop("profiler", None)
-            return cls(**given, profiler=profiler and Profiler(**profiler))
+            record = json.loads(environment.get(VARIABLE, "{}"))
+            values = {name: value for name, value in record.items() if name in {field.name for field in fields(cls)}}
+            profiler = values.pop("profiler", None)
+            return cls(**values, profiler=profiler and Profiler(**profiler))
         except (ValueError, TypeError, AttributeError):
             return cls()
 
@@ -89,11 +89,15 @@ class Workspace:
 
     @classmethod
     def current(cls) -> Workspace:
-        here = ChainMap(_over, os.environ)
+        variables = ChainMap(_overrides, os.environ)
         project = _CLONE if _IS_CLONE else Path.cwd()
-        data, results = (Path(here.get(name) or project / default) for name, default in _FOLDERS.items())
+        data, results = (Path(variables.get(name) or project / default) for name, default in _FOLDERS.items())
         return cls(
-            project, data.absolute(), results.absolute(), _adopted or Launch.of(here), here.get("HPC_SHARED") == "1"
+            project,
+            data.absolute(),
+            results.absolute(),
+            _adopted or Launch.of(variables),
+            variables.get("HPC_SHARED") == "1",
         )
 
     @property
@@ -110,30 +114,34 @@ _IS_CLONE = (_CLONE / "pyproject.toml").is_file()  # an installed copy has no cl
 
 def environment() -> dict[str, str]:
     """The variables of this process, with those of `using`."""
-    return {**os.environ, **_over}
+    return {**os.environ, **_overrides}
 
 
 def child_environment() -> dict[str, str]:
-    """`environment` for a process outside any launch, in which imports start no threads unless the variables ask for them."""
+    """`environment` for a process outside any launch, in which imports start no threads unless the variables ask for
+    them."""
     # torchrun would set one OpenMP thread with a warning; each rank sets its own number later. A process in which an
     # import started threads cannot be forked: NumPy's OpenBLAS does, and pyarrow's allocator, which pandas imports.
-    usual = {
+    single_threaded = {
         "OMP_NUM_THREADS": "1",
         "OPENBLAS_NUM_THREADS": "1",
         "JE_ARROW_MALLOC_CONF": "background_thread:false",
     }
-    return usual | {name: value for name, value in environment().items() if not RANK_VARIABLES.fullmatch(name)}
+    return single_threaded | {
+        name: value for name, value in environment().items() if not RANK_VARIABLES.fullmatch(name)
+    }
 
 
 @contextlib.contextmanager
 def using(**variables: str) -> Iterator[None]:
     """Add `variables` to `environment()` in the block."""
-    global _over
-    before, _over = _over, _over | variables
+    global _overrides
+    before = _overrides
+    _overrides = _overrides | variables
     try:
         yield
     finally:
-        _over = before
+        _overrides = before
 
 
 @contextlib.contextmanager

@@ -147,7 +147,7 @@ def cluster_show(cluster_name):
     from hpc_utils.launch import cluster as clusters
     from hpc_utils.publish.formatting import aligned
 
-    site = clusters.read(cluster_name)
+    site = clusters.read_cluster(cluster_name)
     heads = "nodes, partition, most of a job, cores, GPUs, GPU memory, host memory, formats, an hour costs"
     rows = [tuple(heads.split(", "))]
     for name, node in site.nodes.items():
@@ -185,7 +185,7 @@ def cluster_use(cluster_name, node_type):
     from hpc_utils.launch.request import Layout
     from hpc_utils.records import atomic
 
-    site = as_rehearsed(clusters.read(cluster_name))
+    site = as_rehearsed(clusters.read_cluster(cluster_name))
     node = site.node(node_type)
     target = paths.jobs() / "environment.sh"
     atomic.write_text(target, job_environment.render(site, node, root=paths.root()))

@@ -151,7 +151,7 @@ def enter_cluster(name: str, *, start: bool = True, study: str = "") -> tuple[Cl
     """
     from hpc_utils.launch import cluster, job_environment
 
-    site = cluster.read(name)
+    site = cluster.read_cluster(name)
     connect(site.rehearsal, start=start, nodes=site.overrides(study).nodes)
     moved = job_environment.folders(site)
     set_variables(moved)

@@ -81,9 +81,9 @@ def plan(study, cluster_name, node_type, seconds_per_epoch, gpu, as_markdown, cs
         raise click.UsageError(
             f"--like {gpu}: unknown GPU; known: {', '.join(known_gpu.name for known_gpu in peaks.read_peaks())}"
         )
-    cluster = clusters.read(cluster_name)
+    cluster = clusters.read_cluster(cluster_name)
     node = cluster.node(node_type)
-    studies.read(study)  # an unknown one is refused without a cluster, too
+    studies.read_study_file(study)  # an unknown one is refused without a cluster, too
     connect(cluster.rehearsal, start=False)
     cluster = as_rehearsed(cluster)
     try:
@@ -137,7 +137,7 @@ def submit(study, cluster_name, node_type, dry_run, wait, **options):
     from hpc_utils.launch import study as studies
     from hpc_utils.launch import submit as submitting
 
-    studies.read(study)  # before a rehearsal cluster is started
+    studies.read_study_file(study)  # before a rehearsal cluster is started
     cluster, moved = enter_cluster(cluster_name, start=not dry_run, study=Path(study).stem)
     if marked := ", ".join(re.findall(r"^\w+(?= = .*# .*FILL IN)", clusters.file(cluster_name).read_text(), re.M)):
         click.secho(
@@ -366,7 +366,7 @@ def retry(study):
     unfinished = [submission for submission in newest.values() if submission.index in todo]
     connect(any(submission.cluster == "rehearsal" for submission in unfinished))
     for submission in unfinished:
-        cluster = as_rehearsed(clusters.read(submission.cluster))
+        cluster = as_rehearsed(clusters.read_cluster(submission.cluster))
         draft, resubmission = submitting.submit(
             submission.source, cluster, submission.node_type, repeats=submission.repeats
         )
@@ -394,7 +394,7 @@ def pull(source, dry_run, no_profiles):
     print_refused(done.refused)
     verb = "to fetch" if dry_run else "fetched"
     click.echo(
-        f"{counted(len(done.fetched), 'run')} {verb}, {done.here} were here, {done.unfinished} are not complete there"
+        f"{counted(len(done.fetched), 'run')} {verb}, {done.present} were here, {done.unfinished} are not complete there"
     )
     sys.exit(1 if done.refused else 0)
 

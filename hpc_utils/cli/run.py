@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 def run(notebook, nproc, nodes, parameters, redo, cold, launcher):
     """Execute a notebook on every rank.
 
-    Ranks are processes of this machine, which a loop of your own may have its launcher start; parallel=none is one process. The run's folder under results/runs holds its records, its
-    logs and the executed notebook of rank 0. A complete run is not repeated; a stopped one continues from its checkpoint.
+    Ranks are processes of this machine, which a loop of your own may have its launcher start; parallel=none is one
+    process. The run's folder under results/runs holds its records, its logs and the executed notebook of rank 0. A
+    complete run is not repeated; a stopped one continues from its checkpoint.
 
     LAUNCHER, after `--`, is another command that starts the ranks, such as `srun ... torchrun ...`;
     `-m hpc_utils.launch.rank ...` is appended to it (see jobs/train.sbatch).
@@ -92,13 +93,13 @@ def discard(runs):
     from hpc_utils.launch import rerun
     from hpc_utils.records import claim
 
-    found = [rerun.find(run, paths.results()) for run in runs]
-    for path in found:
+    folders = [rerun.find(run, paths.results()) for run in runs]
+    for path in folders:
         if path.parent != paths.runs() or path.is_symlink() or not (path / "status.json").is_file():
             raise click.UsageError(f"{path} is not the folder of a run in {paths.runs()}")
     if sys.stdin.isatty():
-        click.confirm(f"remove {', '.join(path.name for path in found)}?", abort=True)
-    for path in found:
+        click.confirm(f"remove {', '.join(path.name for path in folders)}?", abort=True)
+    for path in folders:
         claim.claim(path, _is_gone)
         shutil.rmtree(path)
         click.echo(f"removed {path}")
@@ -125,13 +126,13 @@ def data_list():
     """List the data sets, and which of them are here."""
     from hpc_utils import datasets
 
-    for name, about in datasets.DATASETS.items():
+    for name, dataset in datasets.DATASETS.items():
         try:
             datasets.load(name, "train")
             state = "here"
         except datasets.DataError:
             state = f"hpc data fetch {name}"
-        click.echo(f"{name:15} {about.title}  [{state}]")
+        click.echo(f"{name:15} {dataset.title}  [{state}]")
 
 
 @data.command("fetch")

@@ -51,9 +51,9 @@ def study():
 def study_new(name, workload):
     """Draft a study of your own model.
 
-    The file jobs/studies/NAME.toml (or NAME, the path of a .toml) measures the baseline, strong and weak scaling on this
-    machine's devices, with comments on what to change. Two steps are tried, to choose the steps of an epoch. No file is
-    overwritten.
+    The file jobs/studies/NAME.toml (or NAME, the path of a .toml) measures the baseline, strong and weak scaling on
+    this machine's devices, with comments on what to change. Two steps are tried, to choose the steps of an epoch. No
+    file is overwritten.
     """
     from hpc_utils.launch.study_draft import new
 
@@ -74,7 +74,8 @@ def study_plan(name, parameters, repeats):
     plan = studies.plan(name, Target.here(parameters, repeats))
     for line in plan.impossible:
         click.secho(line, dim=True)
-    states, todo = {run.run_id: run.state for run in plan.requests}, [run.run_id for run in plan.to_do()]
+    states = {run.run_id: run.state for run in plan.requests}
+    todo = [run.run_id for run in plan.to_do()]
     damaged = [run for run in todo if states[run] == "complete"]
     for run, state in (states | dict.fromkeys(damaged, "damaged")).items():
         click.echo(f"{state:10} {run}")
@@ -111,8 +112,8 @@ def study_run(name, cold, no_report, parameters, repeats, **again):
 def study_keep(names, hardware):
     """Copy complete studies to results/reference, to be committed.
 
-    Their runs, figures and chapters go to results/reference/HARDWARE. Chapters that analyze all runs of a set, such as
-    03, are executed again on the whole set.
+    Their runs, figures and chapters go to results/reference/HARDWARE. Chapters that analyze all runs of a set, such
+    as 03, are executed again on the whole set.
     """
     from hpc_utils.publish.reference import keep
 
@@ -124,23 +125,27 @@ def study_keep(names, hardware):
 def collect(folder):
     """Join all complete runs into CSV files.
 
-    These are results/csv/runs.csv and epochs.csv; results/SYSTEM.md is written, too. Runs whose records are inconsistent
-    are refused by name; the exit code is then 1.
+    These are results/csv/runs.csv and epochs.csv; results/SYSTEM.md is written, too. Runs whose records are
+    inconsistent are refused by name; the exit code is then 1.
     """
     from hpc_utils import records
     from hpc_utils.launch import rerun
     from hpc_utils.publish.chapters import write_system
 
     folder = folder or paths.results()
-    found = records.collect(folder)
-    write_system(found, folder)
-    print_refused({name: f"{why}; {rerun.remedy(folder / 'runs' / name)}" for name, why in found.refused.items()})
-    for name, state in found.unfinished.items():
+    record_set = records.collect(folder)
+    write_system(record_set, folder)
+    print_refused(
+        {name: f"{why}; {rerun.remedy(folder / 'runs' / name)}" for name, why in record_set.refused.items()}
+    )
+    for name, state in record_set.unfinished.items():
         click.secho(f"not complete ({state}): {name}", fg="yellow", err=True)
-    for line in records.by_other_code(found, folder):
+    for line in records.by_other_code(record_set, folder):
         click.secho(line, fg="yellow", err=True)
-    click.echo(f"{counted(len(found.runs), 'run')}, {counted(len(found.epochs), 'epoch')}: {folder / 'csv'}")
-    sys.exit(1 if found.refused else 0)
+    click.echo(
+        f"{counted(len(record_set.runs), 'run')}, {counted(len(record_set.epochs), 'epoch')}: {folder / 'csv'}"
+    )
+    sys.exit(1 if record_set.refused else 0)
 
 
 @click.command()
@@ -154,9 +159,10 @@ def collect(folder):
 def report(name, folder, output):
     """Write results, chapters and runs of a study as an HTML page.
 
-    The chapters that read the records of STUDY (default: laptop) are executed, and results/report/STUDY/index.html is written.
-    results/report/index.html is the same page, or with several studies a list of them. With --results nothing is executed: the
-    pages hold the chapters of that set (of STUDY or all studies) as they are. What looks wrong or is stale is on top.
+    The chapters that read the records of STUDY (default: laptop) are executed, and results/report/STUDY/index.html is
+    written. results/report/index.html is the same page, or with several studies a list of them. With --results
+    nothing is executed: the pages hold the chapters of that set (of STUDY or all studies) as they are. What looks
+    wrong or is stale is on top.
     """
     from hpc_utils.launch.status import archive_accounting
     from hpc_utils.publish.chapters import conclude
@@ -177,23 +183,23 @@ def explain(files, as_json):
     """Find what limits a run from the profiles of its ranks.
 
     FILE is a trace of torch.profiler (.json, .json.gz), an export of Nsight Systems (.sqlite; .nsys-rep where nsys is
-    installed), a report of Nsight Compute, or a run's folder; its content decides, not its name. Give the files of all
-    ranks together. Times are of the profiled window; busy includes memory operations, compute does not.
+    installed), a report of Nsight Compute, or a run's folder; its content decides, not its name. Give the files of
+    all ranks together. Times are of the profiled window; busy includes memory operations, compute does not.
     """
     from hpc_utils.analyze.profiles import breakdown, readers
     from hpc_utils.analyze.profiles.judge import judge
 
     # A run may be named as docs/read-a-profile.md does, from any folder.
-    found = readers.gather([path if path.exists() else paths.runs() / path.name for path in files])
-    parts = breakdown.breakdowns(found.timelines)
-    verdict = judge(found)
+    profiles = readers.gather([path if path.exists() else paths.runs() / path.name for path in files])
+    parts = breakdown.breakdowns(profiles.timelines)
+    verdict = judge(profiles)
     if as_json:
         ranks = [{key: part[key] for key in breakdown.KEYS} for part in parts]
         click.echo(json.dumps({"ranks": ranks, "verdict": verdict.as_json()}, allow_nan=False))
         return
     if parts:
-        _print_breakdown(parts, found.timelines)
-        _print_kernels(found.timelines)
+        _print_breakdown(parts, profiles.timelines)
+        _print_kernels(profiles.timelines)
     for line in verdict.lines():
         click.echo(printable(line))
 
@@ -204,14 +210,18 @@ def _print_breakdown(parts: Sequence[dict[str, Any]], timelines: Sequence[Timeli
     rows = []
     for part in parts:
         span = part["span_ns"]
-        about = part["rank"], part["device"], span and f"{span / 1e6:,.1f}"
+        identity = part["rank"], part["device"], span and f"{span / 1e6:,.1f}"
         times = (part[f"{name}_ns"] for name in names)
-        rows.append(["-" if one is None else str(one) for one in about])
-        rows[-1] += ["not known" if one is None else f"{one / 1e6:,.1f} {one / (span or 1):4.0%}" for one in times]
+        rows.append(["-" if cell is None else str(cell) for cell in identity])
+        rows[-1] += [
+            "not known" if duration is None else f"{duration / 1e6:,.1f} {duration / (span or 1):4.0%}"
+            for duration in times
+        ]
     print_table(header, rows)
-    seen = any(one.ops is not None for one in timelines)
-    devices = sorted({one.device_name for one in timelines if one.device_name})
-    click.echo(printable("; ".join(["ms and share of the span" if seen else "no work of a GPU was seen", *devices])))
+    has_operations = any(timeline.ops is not None for timeline in timelines)
+    devices = sorted({timeline.device_name for timeline in timelines if timeline.device_name})
+    caption = "ms and share of the span" if has_operations else "no work of a GPU was seen"
+    click.echo(printable("; ".join([caption, *devices])))
 
 
 def _print_kernels(timelines: Sequence[Timeline]) -> None:
@@ -245,8 +255,9 @@ def _print_kernels(timelines: Sequence[Timeline]) -> None:
 def import_(file, mapping, name, dry_run):
     """Read results of other people, and check them as our own.
 
-    They are kept under results/foreign/NAME. A throughput that contradicts the time and samples of its row is corrected if
-    the reason is known (a global count summed over ranks); otherwise the row is refused, and the exit code is 1.
+    They are kept under results/foreign/NAME. A throughput that contradicts the time and samples of its row is
+    corrected if the reason is known (a global count summed over ranks); otherwise the row is refused, and the exit
+    code is 1.
     """
     from hpc_utils.analyze.foreign import efficiency
     from hpc_utils.records import foreign

@@ -63,7 +63,7 @@ CIFAR_MD5 = {  # of the official pickles
 }
 
 
-def _cifar10(folder: Folder, known: DatasetInfo, progress: bool) -> Decoded:
+def _cifar10(folder: Folder, dataset: DatasetInfo, progress: bool) -> Decoded:
     python = (folder / "data_batch_1").is_file()
     batches = []
     for name, md5 in CIFAR_MD5.items():
@@ -71,10 +71,11 @@ def _cifar10(folder: Folder, known: DatasetInfo, progress: bool) -> Decoded:
         raw = content(file)
         with readable(file):
             if python:
-                found = hashlib.md5(raw, usedforsecurity=False).hexdigest()
-                if found != md5:
-                    raise ValueError(f"md5 {found}, the official file has {md5}")
-                # A pickle can run code when it is loaded. This one has the checksum of the official file, byte for byte.
+                checksum = hashlib.md5(raw, usedforsecurity=False).hexdigest()
+                if checksum != md5:
+                    raise ValueError(f"md5 {checksum}, the official file has {md5}")
+                # A pickle can run code when it is loaded. This one has the checksum of the official file, byte for
+                # byte.
                 batch = pickle.loads(raw, encoding="latin1")  # noqa: S301
                 pixels, labels = batch["data"], np.array(batch["labels"], np.int64)
             else:
@@ -84,13 +85,13 @@ def _cifar10(folder: Folder, known: DatasetInfo, progress: bool) -> Decoded:
                 raise ValueError(f"pixels are {pixels.shape}, labels {labels.shape}")
         batches.append((np.ascontiguousarray(pixels.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)), labels))
     images, labels = (np.concatenate(part) for part in zip(*batches[:5], strict=True))
-    return Decoded(known.classes, {"train": (images, labels), "test": batches[5]})
+    return Decoded(dataset.classes, {"train": (images, labels), "test": batches[5]})
 
 
 # MNIST ----------------------------------------------------------------------------------------------------
 
 
-def _mnist(folder: Folder, known: DatasetInfo, progress: bool) -> Decoded:
+def _mnist(folder: Folder, dataset: DatasetInfo, progress: bool) -> Decoded:
     splits = {}
     for split, stem in (("train", "train"), ("test", "t10k")):
         images = _idx(folder, f"{stem}-images-idx3-ubyte", (28, 28))
@@ -100,7 +101,7 @@ def _mnist(folder: Folder, known: DatasetInfo, progress: bool) -> Decoded:
                 f"{folder}: expected as many {split} labels as images ({len(images):,}), found {len(labels):,}"
             )
         splits[split] = (images[..., None], labels.astype(np.int64))
-    return Decoded(known.classes, splits)
+    return Decoded(dataset.classes, splits)
 
 
 def _idx(folder: Folder, stem: str, item: tuple[int, ...]) -> np.ndarray:
@@ -120,12 +121,12 @@ def _idx(folder: Folder, stem: str, item: tuple[int, ...]) -> np.ndarray:
 # TinyImageNet ---------------------------------------------------------------------------------------------
 
 
-def _tiny_imagenet(folder: Folder, known: DatasetInfo, progress: bool) -> Decoded:
+def _tiny_imagenet(folder: Folder, dataset: DatasetInfo, progress: bool) -> Decoded:
     """TinyImageNet, or a subset in its layout.
 
     Its lists name what belongs to it: `wnids.txt` the classes in order of label, `train/<wnid>/<wnid>_boxes.txt` and
-    `val/val_annotations.txt` the images; of a class without that list all in its folder. Split "test" is `val`, because the labels of the official test images are
-    not public. Grey images become RGB.
+    `val/val_annotations.txt` the images; of a class without that list all in its folder. Split "test" is `val`,
+    because the labels of the official test images are not public. Grey images become RGB.
     """
 
     def lines(name: str) -> list[list[str]]:
@@ -146,7 +147,7 @@ def _tiny_imagenet(folder: Folder, known: DatasetInfo, progress: bool) -> Decode
     }  # fmt: skip
     return Decoded(
         classes,
-        {split: _jpegs(folder, images, wnids, known.shape, split, progress) for split, images in listed.items()},
+        {split: _jpegs(folder, images, wnids, dataset.shape, split, progress) for split, images in listed.items()},
     )
 
 
@@ -163,8 +164,8 @@ def _jpegs(
 
     label = {wnid: number for number, wnid in enumerate(wnids)}
     if not listed or (unknown := {wnid for _, wnid in listed} - set(wnids)):
-        found = f"classes {', '.join(sorted(unknown))}" if listed else "none"
-        raise DataError(f"{folder}: expected {title} images of the classes in wnids.txt, found {found}")
+        problem = f"classes {', '.join(sorted(unknown))}" if listed else "none"
+        raise DataError(f"{folder}: expected {title} images of the classes in wnids.txt, found {problem}")
     images = np.empty((len(listed), *shape), np.uint8)
     for row, (name, _) in enumerate(tqdm(listed, desc=title, unit="image", disable=not progress)):
         raw = content(folder / name)

@@ -70,12 +70,17 @@ def drop_cache(file: int) -> None:
 
 
 def measure_results(context: Context) -> Facts:
-    """The results folder: its file system, the byte/s of writing a new file with fsync, and whether hard links work."""
-    facts, content = space(paths.results()), os.urandom(CHUNK)
-    size, seconds = min(MOST, facts["free_bytes"] // 8), context.share(0.25, 3.0)
+    """The results folder: its file system, the byte/s of writing a new file with fsync, and whether hard links
+    work."""
+    facts = space(paths.results())
+    content = os.urandom(CHUNK)
+    size = min(MOST, facts["free_bytes"] // 8)
+    seconds = context.share(0.25, 3.0)
     try:
         with _scratch(paths.results()) as folder:
-            path, began, written = folder / "speed", time.perf_counter(), 0
+            path = folder / "speed"
+            began = time.perf_counter()
+            written = 0
             with path.open("wb", buffering=0) as file:
                 while not written or (written < size and time.perf_counter() - began < seconds):
                     written += file.write(content)
@@ -142,12 +147,12 @@ def _appears(path: Path, seconds: float) -> float | None:
 
 
 @judge("shared results", "a file that one node writes is seen by all")
-def judge_shared(seen: Observations) -> Result:
+def judge_shared(observations: Observations) -> Result:
     """All nodes' answers."""
-    if blind := [one for one in seen if one.facts["seconds"] is None]:
-        return failed(f"not seen by {len(blind)} of {len(seen)} nodes", ELSEWHERE, locations(blind))
-    latest = max(one.facts["seconds"] for one in seen)
-    return passed(f"seen by {len(seen)} nodes after at most {latest:.1f} s")
+    if blind := [observation for observation in observations if observation.facts["seconds"] is None]:
+        return failed(f"not seen by {len(blind)} of {len(observations)} nodes", ELSEWHERE, locations(blind))
+    latest = max(observation.facts["seconds"] for observation in observations)
+    return passed(f"seen by {len(observations)} nodes after at most {latest:.1f} s")
 
 
 def measure_data(context: Context) -> Facts:
@@ -175,7 +180,8 @@ def _read_speed(path: Path, seconds: float) -> float:
 
 
 def read_batches(path: Path, order: np.ndarray, *, seconds: float, most: int = 0) -> tuple[float, int, int]:
-    """(seconds, bytes, reads) of the images `order`, batch by batch, each copied out of the mapped file as the loader does.
+    """(seconds, bytes, reads) of the images `order`, batch by batch, each copied out of the mapped file as the loader
+    does.
 
     `most`: reads; for 0 as many as `seconds` allow.
     """
@@ -203,17 +209,23 @@ def available(name: str) -> bool:
     "data sets",
     f"fetched before, on every node, and read at {SLOWEST / 1e6:.0f} MB/s or more: nodes need no internet",
 )
-def judge_data(seen: Observations) -> Result:
+def judge_data(observations: Observations) -> Result:
     """All nodes' data sets side by side, and how fast they are read."""
-    names = sorted({name for one in seen for name in one.facts["available"]})
+    names = sorted({name for observation in observations for name in observation.facts["available"]})
     for name in names:
-        if lacking := [one for one in seen if name not in one.facts["available"]]:
+        if nodes_without := [
+            observation for observation in observations if name not in observation.facts["available"]
+        ]:
             fix = "set HPC_DATA to a folder that all nodes see, or copy the data to every node's disk"
-            return failed(f"{name} is not on every node", fix, locations(lacking))
+            return failed(f"{name} is not on every node", fix, locations(nodes_without))
     if not names:
         return unknown("no data set", "hpc data fetch cifar10 (on a node with internet)")
-    slow = [one for one in seen if one.facts["bytes"] > 2**20 and one.facts["read"] < SLOWEST]
-    facts = (slow or seen)[0].facts
+    slow = [
+        observation
+        for observation in observations
+        if observation.facts["bytes"] > 2**20 and observation.facts["read"] < SLOWEST
+    ]
+    facts = (slow or observations)[0].facts
     measured = ", ".join(names)
     if facts["bytes"] > 2**20:  # smaller files show only the latency
         measured += f"; {facts['filesystem'] or 'unknown file system'}, read {facts['read'] / 1e6:.0f} MB/s"

@@ -7,5 +7,6 @@
     %%px                             # a cell on every rank
     crew.close()
 
-ipyparallel starts and ends the engines. `engines` runs in the notebook's kernel, `group` and `backward` on the engines.
+ipyparallel starts and ends the engines. `engines` runs in the notebook's kernel, `group` and `backward` on the
+engines.
 """

@@ -29,7 +29,8 @@ def watch(model: nn.Module, loss: Callable[[nn.Module], Tensor], bucket_cap_mb: 
     buckets: list[tuple[int, float, float]] = []
 
     def all_reduce(group: Any, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
-        started, size = time.perf_counter(), bucket.buffer().nbytes
+        started = time.perf_counter()
+        size = bucket.buffer().nbytes
 
         def done(future: torch.futures.Future[Tensor]) -> Tensor:
             buckets.append((size, started, time.perf_counter()))
@@ -57,4 +58,4 @@ def watch(model: nn.Module, loss: Callable[[nn.Module], Tensor], bucket_cap_mb: 
         recorded.append({"ready": complete, "buckets": travelled, "end": end})
     for handle in handles:
         handle.remove()
-    return min(recorded[WARM_UP:], key=lambda one: one["end"])
+    return min(recorded[WARM_UP:], key=lambda backward_pass: backward_pass["end"])

@@ -35,7 +35,8 @@ JOB = """#!/bin/bash
 [ ! -f "$HPC_JOB_ENVIRONMENT" ] || source "$HPC_JOB_ENVIRONMENT"
 exec srun --cpu-bind=cores {program_and_args}
 """
-# Waits for the end of the notebook's kernel, which holds its input; then ends the job, and the processes of this machine.
+# Waits for the end of the notebook's kernel, which holds its input; then ends the job, and the processes of this
+# machine.
 WATCHDOG = 'cat > /dev/null; [ -z "$1" ] || scancel "$1"; rm -rf "$0"; shift; kill "$@"; sleep 3; kill -KILL "$@"'
 
 
@@ -138,7 +139,7 @@ class Engines:
             WATCHDOG,
             folder,
             getattr(launcher, "job_id", ""),
-            *(str(one.pid) for one in processes),
+            *(str(process.pid) for process in processes),
         ]
         watchdog = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True)
         self._close = weakref.finalize(

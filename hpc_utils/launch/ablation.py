@@ -1,7 +1,8 @@
-"""An ablation (`[ladder]` of a study file): the plain loop, and changes that make it fast, each alone and cumulatively.
+"""An ablation (`[ladder]` of a study file): the plain loop, and changes that make it fast, each alone and
+cumulatively.
 
-`[[ladder.steps]]` are one change each, in their order. What helps alone may not help after another change, or only after
-it: both are measured.
+`[[ladder.steps]]` are one change each, in their order. What helps alone may not help after another change, or only
+after it: both are measured.
 """
 
 from __future__ import annotations
@@ -49,9 +50,10 @@ class Ablation(Strict):
 
     def series(self, refusal: Callable[[Mapping[str, Any]], str]) -> dict[str, dict[str, Any]]:
         """{series: its changes of the plain loop}: none; each step alone, if asked for; all steps up to each one."""
-        steps, so_far = self.index(refusal).steps, {}
-        found = {PLAIN: {}} | {step.alone: step.parameters for step in steps if self.alone}
+        steps = self.index(refusal).steps
+        so_far = {}
+        changes = {PLAIN: {}} | {step.alone: step.parameters for step in steps if self.alone}
         for step in filter(lambda step: step.upto, steps):
             so_far = so_far | step.parameters
-            found[step.upto] = so_far
-        return found
+            changes[step.upto] = so_far
+        return changes

@@ -1,6 +1,6 @@
 """Cluster files: the resources that jobs request, and the machine.
 
-    cluster = read("lumi-g")            # jobs/clusters/lumi-g.toml, or a path to a file
+    cluster = read_cluster("lumi-g")            # jobs/clusters/lumi-g.toml, or a path to a file
     node = cluster.node("gpu")          # one of its node types; the default one without a name
     cluster.overrides("strong", "gpu")  # what a study does differently there
 
@@ -67,8 +67,8 @@ class ClusterError(ValueError):
 class Slurm(Strict):
     """Slurm options of every job.
 
-    `account`, `qos`: "" is the site's default. `time`: limit of one training job. `signal_seconds`: how long before that
-    limit a job receives the signal to write its checkpoint. `options`: more of sbatch's, each one argument.
+    `account`, `qos`: "" is the site's default. `time`: limit of one training job. `signal_seconds`: how long before
+    that limit a job receives the signal to write its checkpoint. `options`: more of sbatch's, each one argument.
     """
 
     account: Word = ""
@@ -160,8 +160,8 @@ class NodeType(Strict):
         )
 
     def cost(self, nodes: int, ranks_per_node: int, hours: float, threads: float = 1) -> float:
-        """What a job costs, in `unit`: shared nodes are billed by the share of their devices, those without GPUs by that of their
-        cores, of which each rank has as many as `threads`. Arguments may be columns."""
+        """What a job costs, in `unit`: shared nodes are billed by the share of their devices, those without GPUs by
+        that of their cores, of which each rank has as many as `threads`. Arguments may be columns."""
         if self.exclusive or not self.ranks:
             return self.price * nodes * hours
         from numpy import maximum
@@ -199,7 +199,8 @@ class Network(Strict):
 class Storage(Strict):
     """Folders on the cluster; they may use its variables, as in "$SCRATCH/study".
 
-    `results`, `data`: "" is the clone's own. `node_local`: a disk of each node that data sets are copied to; "" is none.
+    `results`, `data`: "" is the clone's own. `node_local`: a disk of each node that data sets are copied to; "" is
+    none.
     """
 
     results: Text = ""
@@ -208,9 +209,9 @@ class Storage(Strict):
 
 
 class Overrides(Strict):
-    """What a study does differently on a cluster. `series` replaces the study's; `ranks` that of every series but those of
-    one process without a group; `parameters` override the study's and the series'; `matrix` replaces values by name;
-    `nodes`: how many a rehearsal is started with for it."""
+    """What a study does differently on a cluster. `series` replaces the study's; `ranks` that of every series but
+    those of one process without a group; `parameters` override the study's and the series'; `matrix` replaces values
+    by name; `nodes`: how many a rehearsal is started with for it."""
 
     series: list[Series] = Field([])
     ranks: list[Annotated[int, Field(gt=0)]] | None = Field(None, min_length=1)
@@ -283,10 +284,12 @@ class Cluster(Strict):
         return self._share
 
     def rehearsed(self, *, links: str | None, share: float | None = None) -> Cluster:
-        """The same rehearsal with such links, and with nodes whose device is that share of a core (None: whole cores)."""
-        other = self.model_copy()
-        other._links, other._share = links, share
-        return other
+        """The same rehearsal with such links, and with nodes whose device is that share of a core (None: whole
+        cores)."""
+        cluster = self.model_copy()
+        cluster._links = links
+        cluster._share = share
+        return cluster
 
     def hardware_id(self, node_type: str = "") -> str:
         """What measurements there compare with (HPC_CLUSTER). A rehearsal's include the machine it runs on, and what
@@ -299,44 +302,44 @@ class Cluster(Strict):
     def overrides(self, study: str, node_type: str = "") -> Overrides:
         """What that study does differently there: [studies.all], with [studies.<study>] on top; the device is that
         of the node type unless one of them names another."""
-        kept: dict[str, Any] = {}
+        replacements: dict[str, Any] = {}
         parameters: dict[str, Any] = {"device": self.node(node_type).device}
         matrix: dict[str, list[Any]] = {}
         for layer in (self.studies[name] for name in ("all", study) if name in self.studies):
             parameters |= layer.parameters
             matrix |= layer.matrix
-            kept |= layer.model_dump(include={"series", "ranks", "repeats", "nodes"}, exclude_unset=True)
+            replacements |= layer.model_dump(include={"series", "ranks", "repeats", "nodes"}, exclude_unset=True)
         if self._share:
-            usual = RunConfig.model_fields["share_period"].default
+            period = RunConfig.model_fields["share_period"].default
             parameters |= {"cores_per_rank": self._share, "threads_per_rank": None}
-            parameters |= {"share_period": max(usual, shortest_period(self._share))}
-        return Overrides(**kept, parameters=parameters, matrix=matrix)
+            parameters |= {"share_period": max(period, shortest_period(self._share))}
+        return Overrides(**replacements, parameters=parameters, matrix=matrix)
 
 
 def prices(hardware_ids: Iterable[str]) -> dict[str, NodeType]:
-    """{hardware_id: how such a node is billed}; without those that no cluster file describes. A rehearsal's nodes cost the
-    same on any machine and over any links."""
-    return {hardware: one.nodes[name] for hardware, (one, name) in _described(hardware_ids).items()}
+    """{hardware_id: how such a node is billed}; without those that no cluster file describes. A rehearsal's nodes
+    cost the same on any machine and over any links."""
+    return {hardware: cluster.nodes[name] for hardware, (cluster, name) in _described(hardware_ids).items()}
 
 
 def link_gbits(hardware_ids: Iterable[str]) -> dict[str, float]:
     """{hardware_id: a node's link in Gbit/s}: its manual limit, else the nominal value; see `prices`."""
-    nominal = {hardware: one.network.link_gbit for hardware, (one, _) in _described(hardware_ids).items()}
+    nominal = {hardware: cluster.network.link_gbit for hardware, (cluster, _) in _described(hardware_ids).items()}
     limited = {hardware: HardwareId.parse(hardware).link_gbit for hardware in hardware_ids}
     return {hardware: gbit for hardware, gbit in [*nominal.items(), *limited.items()] if gbit}
 
 
 def files(hardware_ids: Iterable[str]) -> list[Path]:
     """The files that describe these nodes' prices and links."""
-    return sorted({paths.clusters() / f"{one.name}.toml" for one, _ in _described(hardware_ids).values()})
+    return sorted({paths.clusters() / f"{cluster.name}.toml" for cluster, _ in _described(hardware_ids).values()})
 
 
 def _described(hardware_ids: Iterable[str]) -> dict[str, tuple[Cluster, str]]:
     """{hardware_id: the cluster whose file describes it, and the node type there}."""
     names = {hardware: HardwareId.parse(hardware).name for hardware in hardware_ids}
     # A wrong file matters only to those that use its cluster.
-    used = [read(one) for one in known() if any(name.startswith(f"{one}-") for name in names.values())]
-    types = {f"{one.name}-{node}": (one, node) for one in used for node in one.nodes}
+    used = [read_cluster(stem) for stem in known() if any(name.startswith(f"{stem}-") for name in names.values())]
+    types = {f"{cluster.name}-{node}": (cluster, node) for cluster in used for node in cluster.nodes}
     return {hardware: types[name] for hardware, name in names.items() if name in types}
 
 
@@ -350,7 +353,7 @@ def file(name: str | Path) -> Path:
     return Path(name) if str(name).endswith(".toml") else paths.clusters() / f"{name}.toml"
 
 
-def read(name: str | Path) -> Cluster:
+def read_cluster(name: str | Path) -> Cluster:
     """The cluster `name` of jobs/clusters, or the cluster file at that path.
 
     Raises:
@@ -366,5 +369,6 @@ def read(name: str | Path) -> Cluster:
         ) from None
     if not re.fullmatch(NAME, path.stem):
         raise ClusterError(f"{path}: a cluster's name is {NAME_ALLOWED}")
-    cluster._name, cluster._source = path.stem, str(name)
+    cluster._name = path.stem
+    cluster._source = str(name)
     return cluster

@@ -1,4 +1,5 @@
-"""The first draft of a cluster file (`cluster_draft.toml.j2`), from what Slurm reports; every guess names its source."""
+"""The first draft of a cluster file (`cluster_draft.toml.j2`), from what Slurm reports; every guess names its
+source."""
 
 from __future__ import annotations
 
@@ -58,8 +59,8 @@ def init(name: str = "") -> Path:
     """
     ask = slurm_commands.ask
     path = name and _free(name)  # before Slurm is asked
-    own = re.search(r"^ClusterName\s*=\s*(\S+)", ask(["scontrol", "show", "config"]), re.M)[1]
-    path = path or _free(_label(own))
+    cluster_name = re.search(r"^ClusterName\s*=\s*(\S+)", ask(["scontrol", "show", "config"]), re.M)[1]
+    path = path or _free(_label(cluster_name))
     nodes = []
     for line in ask(["sinfo", "--noheader", "--exact", f"--format={SINFO}"]).splitlines():
         if not (names := line.split("|")[5]):  # a partition without nodes
@@ -71,8 +72,8 @@ def init(name: str = "") -> Path:
         accounts = sorted(set(ask([*command, "format=account"]).split()))
     except slurm_commands.SlurmError:
         accounts = []  # a site without accounting
-    atomic.write_text(path, draft(own, nodes, accounts))
-    cluster.read(path.stem)
+    atomic.write_text(path, draft(cluster_name, nodes, accounts))
+    cluster.read_cluster(path.stem)
     return path
 
 
@@ -87,8 +88,8 @@ def _free(name: str) -> Path:
 
 
 def read_nodes(line: str, node: str) -> list[Nodes]:
-    """One of sinfo's lines (SINFO), completed by `scontrol show node --oneliner` of one of its nodes; an entry for each
-    type of GPU."""
+    """One of sinfo's lines (SINFO), completed by `scontrol show node --oneliner` of one of its nodes; an entry for
+    each type of GPU."""
     partition, max_time, job_size, shared, count, _, threads, features, gres = line.split("|")
     # The system may keep some of the cores; before Slurm 22.05 only the total is printed.
     cpus = re.search(r"CPUEfctv=(\d+)", node) or re.search(r"CPUTot=(\d+)", node)
@@ -113,15 +114,15 @@ def read_nodes(line: str, node: str) -> list[Nodes]:
 
 def read_gres(gres: str) -> list[tuple[str, int]]:
     """(type, number) of a node's GPUs: `gpu:a100:4(S:0-1),shard:16` is [("a100", 4)]; the type may be ""."""
-    found = re.findall(r"(?:^|,)gpu(?::([^:,()]+))?:(\d+)(?:\([^)]*\))?", gres)
-    return [(kind, int(number)) for kind, number in found if int(number)]
+    matches = re.findall(r"(?:^|,)gpu(?::([^:,()]+))?:(\d+)(?:\([^)]*\))?", gres)
+    return [(kind, int(number)) for kind, number in matches if int(number)]
 
 
 def draft(name: str, nodes: list[Nodes], accounts: list[str]) -> str:
     """The file's text: GPUs first, of them the site's default partition first. `accounts`: the user's own."""
     import jinja2
 
-    nodes = sorted(nodes, key=lambda one: (not one.gpus, not one.default))
+    nodes = sorted(nodes, key=lambda group: (not group.gpus, not group.default))
     limit = nodes[0].max_time
     text = Path(__file__).with_suffix(".toml.j2").read_text()
     return jinja2.Template(text, keep_trailing_newline=True, undefined=jinja2.StrictUndefined).render(
@@ -130,33 +131,35 @@ def draft(name: str, nodes: list[Nodes], accounts: list[str]) -> str:
         today=date.today(),
         time=limit if (slurm_commands.seconds(limit) or HOUR) < HOUR else "01:00:00",
         max_time=limit,
-        hyper_threads=any(one.threads > 1 for one in nodes),
+        hyper_threads=any(group.threads > 1 for group in nodes),
         types=_types(nodes),
-        fast=sorted(one.name for one in network() or () if one.name.startswith(("ib", "hsn"))),
+        fast=sorted(interface.name for interface in network() or () if interface.name.startswith(("ib", "hsn"))),
     )
 
 
 def _types(nodes: list[Nodes]) -> dict[str, dict]:
-    """What the template needs of each type. Its name is its partition's, with the GPU or cores where that has several."""
-    several, types = Counter(one.partition for one in nodes), {}
-    for one in nodes:
-        gpu, known, source = _gpu(one) if one.gpus else (f"{one.cores}cores", ["fp32", "bf16"], "")
-        name = _label(f"{one.partition}-{gpu}" if several[one.partition] > 1 else one.partition)
+    """What the template needs of each type. Its name is its partition's, with the GPU or cores where that has
+    several."""
+    several = Counter(group.partition for group in nodes)
+    types = {}
+    for group in nodes:
+        gpu, precisions, source = _gpu(group) if group.gpus else (f"{group.cores}cores", ["fp32", "bf16"], "")
+        name = _label(f"{group.partition}-{gpu}" if several[group.partition] > 1 else group.partition)
         while name in types:
             name += "-2"
-        types[name] = {"nodes": one, "gpu": gpu, "source": source, "precisions": known}
+        types[name] = {"nodes": group, "gpu": gpu, "source": source, "precisions": precisions}
     return types
 
 
-def _gpu(one: Nodes) -> tuple[str, list[str], str]:
+def _gpu(group: Nodes) -> tuple[str, list[str], str]:
     """(name, precisions, source) of a GPU by Slurm's name for it, such as nvidia_a100-sxm4-80gb, or by the nodes'
     features; no precisions if it is not a known one."""
-    for text, source in ((one.gres, "sinfo %G"), (one.features, "sinfo %f")):
+    for text, source in ((group.gres, "sinfo %G"), (group.features, "sinfo %f")):
         words = set(re.split(r"[^a-z0-9]+", text.lower()))
         for names, precisions in PRECISIONS.items():
-            if found := words & set(names.split()):
-                return min(found), precisions, f"{source}: {text}"
-    return _label(one.gres or "unknown"), [], f"FILL IN: Slurm's name for it is {one.gres or 'empty'}"
+            if models := words & set(names.split()):
+                return min(models), precisions, f"{source}: {text}"
+    return _label(group.gres or "unknown"), [], f"FILL IN: Slurm's name for it is {group.gres or 'empty'}"
 
 
 def _label(text: str) -> str:

@@ -20,11 +20,11 @@ RECORD = 256  # bytes of the file for each logical CPU: a run locks them, and de
 def held(run: str) -> Iterator[None]:
     """Lock the logical CPUs that this process may use, in the block; wait for the runs that have locked any of them.
 
-    The kernel releases the locks when this process ends. Jobs with cores of their own do not wait for each other, nor do
-    different users, runs marked as shared (`HPC_SHARED`), and those that a run's own cells start.
+    The kernel releases the locks when this process ends. Jobs with cores of their own do not wait for each other, nor
+    do different users, runs marked as shared (`HPC_SHARED`), and those that a run's own cells start.
     """
-    here = Workspace.current()
-    if here.shared or here.launch.owner:
+    workspace = Workspace.current()
+    if workspace.shared or workspace.launch.owner:
         yield
         return
     cpus = usable()

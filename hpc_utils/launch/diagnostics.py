@@ -25,8 +25,8 @@ from hpc_utils.records.compute_profile import not_plain
 from hpc_utils.records.folder import read_json
 from hpc_utils.workspace import Launch
 
-from . import cluster, job_environment, slurm_commands
-from .cluster import Cluster, ClusterError
+from . import job_environment, slurm_commands
+from .cluster import Cluster, ClusterError, known, read_cluster
 from .failure import tail
 from .process_tree import die_with_parent, end_tree
 from .request import Layout
@@ -34,7 +34,8 @@ from .submit import Submission
 
 POLL = 0.05  # s between looks whether it is over
 LATE = 60.0  # s over its time after which an examination is ended that did not end itself
-# The address is given: without it torchrun waits for ever where the host's name does not resolve, which the doctor reports.
+# The address is given: without it torchrun waits for ever where the host's name does not resolve, which the doctor
+# reports.
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1", "--log-dir=/dev/null"]
 
 
@@ -61,17 +62,18 @@ DOCTOR = Diagnostic("hpc_utils.doctor", "doctor.sbatch", SECONDS + LATE)
 BENCH = Diagnostic("hpc_utils.doctor.bench", "bench.sbatch", LIMIT, GRACE)
 
 
-def doctor_arguments(found: Cluster | None = None) -> list[str]:
+def doctor_arguments(cluster: Cluster | None = None) -> list[str]:
     """The doctor's arguments for a cluster, or (None) for this machine."""
-    if found:
-        return [f"--link-gbit={found.network.link_gbit}", f"--torch={found.software.torch}"]
-    here = workspace.environment()
-    inherited = sorted(filter(workspace.RANK_VARIABLES.fullmatch, here.keys() - {workspace.VARIABLE}))
-    return [f"--inherited={','.join(inherited)}", f"--torch={_build(here.get('HPC_CLUSTER', ''))}"]
+    if cluster:
+        return [f"--link-gbit={cluster.network.link_gbit}", f"--torch={cluster.software.torch}"]
+    environment = workspace.environment()
+    inherited = sorted(filter(workspace.RANK_VARIABLES.fullmatch, environment.keys() - {workspace.VARIABLE}))
+    return [f"--inherited={','.join(inherited)}", f"--torch={_build(environment.get('HPC_CLUSTER', ''))}"]
 
 
 def on_this_machine(what: Diagnostic, nproc: int, arguments: Sequence[str], launcher: str = "") -> dict[str, Any]:
-    """Run it on `nproc` ranks, which print their findings; returns the record of rank 0. `launcher`: of a loop, `module:Class`.
+    """Run it on `nproc` ranks, which print their findings; returns the record of rank 0. `launcher`: of a loop,
+    `module:Class`.
 
     Raises:
         NoReport: the ranks ended without a record; the error includes their output.
@@ -79,7 +81,8 @@ def on_this_machine(what: Diagnostic, nproc: int, arguments: Sequence[str], laun
     """
     with tempfile.TemporaryDirectory(prefix="hpc-probe-") as folder:
         copy = Path(folder) / "record.json"
-        start, parent = [sys.executable, *TORCHRUN, f"--nproc-per-node={nproc}"], os.getpid()
+        start = [sys.executable, *TORCHRUN, f"--nproc-per-node={nproc}"]
+        parent = os.getpid()
         if launcher:
             start = [*load(launcher).command(nproc), sys.executable]
         process = subprocess.Popen(
@@ -104,7 +107,7 @@ def on_this_machine(what: Diagnostic, nproc: int, arguments: Sequence[str], laun
 
 def on_cluster(
     what: Diagnostic,
-    found: Cluster,
+    cluster: Cluster,
     node_type: str,
     layout: tuple[int, int],
     arguments: Sequence[str],
@@ -118,31 +121,33 @@ def on_cluster(
     Args:
         layout: nodes, and ranks on each; 0 of those stands for one per device.
         tell: called with a line when the job is submitted.
-        measuring: entered when the job starts, not while it waits in the queue, and left when it is over; if it cannot
-            be entered, the job is cancelled.
+        measuring: entered when the job starts, not while it waits in the queue, and left when it is over; if it
+            cannot be entered, the job is cancelled.
         launcher: of a loop, `module:Class`.
 
     Raises:
         ClusterError, SlurmError: no such type of node, more ranks than it has devices, or Slurm refused the job.
         NoReport: it ended without a record.
     """
-    node = found.node(node_type)
-    most = job_environment.ranks_per_node(found, node)
-    own = Layout(layout[0], layout[1] or most)
-    if own.ranks_per_node > most:
+    node = cluster.node(node_type)
+    most = job_environment.ranks_per_node(cluster, node)
+    job_layout = Layout(layout[0], layout[1] or most)
+    if job_layout.ranks_per_node > most:
         raise ClusterError(
-            f"{own.ranks_per_node} ranks on a node of type {node.name} of {found.name}: it has {most} devices"
+            f"{job_layout.ranks_per_node} ranks on a node of type {node.name} of {cluster.name}: "
+            f"it has {most} devices"
         )
     name = Path(what.script).stem
-    made = Submission.begin(name, f"{name}-{found.hardware_id(node.name)}", found.name, node.name)
-    job_environment.write(made.path, found, node)
-    options = [*job_environment.options(found, node, own), job_environment.output(made.path, "%j")]
-    copy, variables = made.path / "record.json", job_environment.variables(made.path, own)
+    submission = Submission.begin(name, f"{name}-{cluster.hardware_id(node.name)}", cluster.name, node.name)
+    job_environment.write(submission.path, cluster, node)
+    options = [*job_environment.options(cluster, node, job_layout), job_environment.output(submission.path, "%j")]
+    copy = submission.path / "record.json"
+    variables = job_environment.variables(submission.path, job_layout)
     if launcher:
         variables["LAUNCHER"] = "srun"
     arguments = [*arguments, *_own(launcher), f"--copy={copy}"]
     job = slurm_commands.sbatch(options, paths.jobs() / what.script, arguments, environment=variables)
-    tell(f"job {job} on {own.nodes} x {own.ranks_per_node} ranks; waiting for it to start and end")
+    tell(f"job {job} on {job_layout.nodes} x {job_layout.ranks_per_node} ranks; waiting for it to start and end")
     try:
         slurm_commands.wait(job, until_it_runs=True)
         with measuring or nullcontext():
@@ -150,7 +155,7 @@ def on_cluster(
     except BaseException:  # Ctrl-C, or what it measures is in use
         slurm_commands.scancel([job])
         raise
-    printed = tail(made.log(job), 1000)
+    printed = tail(submission.log(job), 1000)
     if not (record := read_json(copy)):
         raise NoReport(f"job {job} ended {state} and without a report:\n{printed}")
     return printed, record
@@ -176,7 +181,7 @@ def compute_profile(config: RunConfig, batches: Sequence[int], repeats: int) -> 
     return compute.profile(config, sorted(set(batches)), repeats, lambda line: print(line, file=sys.stderr))
 
 
-def _build(here: str) -> str:
-    """The torch build that the cluster file names, if `here` (`<cluster>-<node type>`) is on a known cluster."""
-    names = [name for name in cluster.known() if here == name or here.startswith(f"{name}-")]
-    return cluster.read(max(names, key=len)).software.torch if names else ""
+def _build(hardware: str) -> str:
+    """The torch build that the cluster file names, if `hardware` (`<cluster>-<node type>`) is on a known cluster."""
+    names = [name for name in known() if hardware == name or hardware.startswith(f"{name}-")]
+    return read_cluster(max(names, key=len)).software.torch if names else ""

@@ -1,6 +1,7 @@
 """After a profiled run: exports each nsys report to SQLite tables next to it, which can be read without nsys.
 
-Only an nsys at least as new as the one that wrote a report can open it, so it is exported on the machine that measured.
+Only an nsys at least as new as the one that wrote a report can open it, so it is exported on the machine that
+measured.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ def finish(folder: Path, ranks: int, *, is_hurried: Callable[[], bool], say: Cal
     A failure is a remark of the run, no error: the measurement itself is complete.
 
     Args:
-        is_hurried: whether the job has received a signal to end: then the rest is skipped. say: called with lines of progress.
+        is_hurried: whether the job has received a signal to end: then the rest is skipped. say: called with lines of
+            progress.
     """
     run = read_json(folder / "run.json")
     profile = run["config"].get("profile")
@@ -54,7 +56,8 @@ def _export(report: Path, is_hurried: Callable[[], bool]) -> str:
     """Write `report` as <rank>.sqlite; returns why it could not be written."""
     if is_hurried():
         return f"{report.name} was not exported: the job received a signal to end"
-    unfinished, options = report.with_name(f".{report.stem}.sqlite"), ["--type=sqlite", "--force-overwrite=true"]
+    unfinished = report.with_name(f".{report.stem}.sqlite")
+    options = ["--type=sqlite", "--force-overwrite=true"]
     try:
         command = [profilers.program("nsys"), "export", *options, f"--output={unfinished}", str(report)]
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT)

@@ -1,7 +1,8 @@
 """The launcher of a run's ranks: `srun torchrun`, mpiexec, or any command that starts `launch.rank` on every rank.
 
-Signals do not reach the ranks through it: torchrun and mpiexec would end at SIGUSR1. They are written to `logs/signal` in the
-run's folder, where a rank on each node looks for them; ranks that start later find them there too.
+Signals do not reach the ranks through it: torchrun and mpiexec would end at SIGUSR1. They are written to
+`logs/signal` in the run's folder, where a rank on each node looks for them; ranks that start later find them there
+too.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ class ExternalLauncher:
     """A process that starts the ranks, on this machine or on others."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], folder: Path) -> None:
-        self._folder, parent = folder, os.getpid()
+        self._folder = folder
+        parent = os.getpid()
         with (folder / "logs" / "launcher.log").open("wb") as log, signals.waiting():
             self._process = subprocess.Popen(
                 command,

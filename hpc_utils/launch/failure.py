@@ -75,7 +75,8 @@ def stopped(run: Path) -> Stopped | None:
 
 
 def explain(run: Path, returncode: int, failures: Sequence[tuple[int, int]] = ()) -> str:
-    """The first cause: a rank that ended without an error report, else the first that raised, else the launcher's log.
+    """The first cause: a rank that ended without an error report, else the first that raised, else the launcher's
+    log.
 
     Args:
         returncode: of the launcher. failures: (rank, exit code) of the ranks that failed, the first one first.
@@ -87,9 +88,9 @@ def explain(run: Path, returncode: int, failures: Sequence[tuple[int, int]] = ()
         cause = f"rank {first['rank']} raised {first['name']}: {first['message']}\n{first['traceback']}".rstrip()
     words = tail(run / "logs" / "launcher.log")
     cause = cause or f"the launcher ended with exit code {returncode}\n{words}".rstrip()
-    known = _known(cause, words)
-    if known and known != symptoms.catalogue()["configuration"]:  # whose messages name the remedy themselves
-        cause = f"{cause}\n\n{known.title}: {known.here or known.fix}"
+    symptom = _known(cause, words)
+    if symptom and symptom != symptoms.catalogue()["configuration"]:  # whose messages name the remedy themselves
+        cause = f"{cause}\n\n{symptom.title}: {symptom.here or symptom.fix}"
     try:  # in a full folder the ranks could not report an error either
         with tempfile.TemporaryFile(dir=run) as file:
             file.write(bytes(1 << 16))
@@ -113,7 +114,8 @@ def mark(notebook: Path, state: str, reason: str) -> dict[str, Any]:
 
 
 def last_line(reason: str, log: Path) -> str:
-    """The line that explains a failed job: of the reason in the run's record, else of the job's log; "" if there is none."""
+    """The line that explains a failed job: of the reason in the run's record, else of the job's log; "" if there is
+    none."""
     lines = [line for line in reason.splitlines() if line.strip()][:1]
     if not lines:
         candidates = [line for line in tail(log, 1000).splitlines() if line.strip() and not _NOISE.search(line)]
@@ -126,33 +128,34 @@ def advise(state: JobState, reason: str, log: Path) -> tuple[JobState, str]:
     """(state, advice) for a failed job, from Slurm's state, the reason in the run's record, and the job's log."""
     if state in ENDED and state != JobState.CANCELLED:
         return state, ENDED[state]
-    if known := _known(reason, tail(log, 1000)):
-        return JobState(known.state or state), known.here or known.fix
+    if symptom := _known(reason, tail(log, 1000)):
+        return JobState(symptom.state or state), symptom.here or symptom.fix
     return state, ENDED.get(state, "read the log (`hpc logs RUN`), correct the cause, then `hpc retry`")
 
 
 def _known(reason: str, log: str) -> Symptom | None:
     """The symptom that is the first cause, if it is a known one.
 
-    If a rank raised, a vague symptom of the log is a consequence: torchrun ends the other ranks by SIGTERM, as scancel does.
+    If a rank raised, a vague symptom of the log is a consequence: torchrun ends the other ranks by SIGTERM, as
+    scancel does.
     """
-    found = symptoms.first_cause(f"{reason}\n{log}", failed=True)
-    if found and found.kind == Kind.VAGUE and _RAISED.match(reason):
-        found = symptoms.first_cause(reason)
-    return found.symptom if found and found.is_known else None
+    finding = symptoms.first_cause(f"{reason}\n{log}", failed=True)
+    if finding and finding.kind == Kind.VAGUE and _RAISED.match(reason):
+        finding = symptoms.first_cause(reason)
+    return finding.symptom if finding and finding.is_known else None
 
 
 def of_torchrun(log: str) -> list[tuple[int, int]]:
     """(rank, exit code) of the ranks that failed, as torchrun lists them at its end, the first one first."""
-    others, _, first = log.partition("Root Cause (first observed failure):")
-    return [(int(rank), int(code)) for part in (first, others) for rank, code in _FAILURE.findall(part)]
+    other_ranks, _, first = log.partition("Root Cause (first observed failure):")
+    return [(int(rank), int(code)) for part in (first, other_ranks) for rank, code in _FAILURE.findall(part)]
 
 
 def _silent(run: Path, failures: Sequence[tuple[int, int]], reported: set[int]) -> str:
     """The first rank that was killed, or exited, without an error report."""
     config = (read_json(run / "request.json") or {}).get("config", {})
-    own = launcher.find(config.get("workload", ""))
-    if own and own.starts_ranks and reported:  # it ends the others in its own way
+    own_launcher = launcher.find(config.get("workload", ""))
+    if own_launcher and own_launcher.starts_ranks and reported:  # it ends the others in its own way
         return ""
     for number, (rank, code) in enumerate(failures):
         if rank in reported or (number and code == -signal.SIGTERM):  # as the others end when the first has failed

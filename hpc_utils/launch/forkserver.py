@@ -2,8 +2,9 @@
 
     hpc ──▶ forkserver ──▶ rank 0, rank 1, ...
 
-The forkserver lives as long as this process, so all runs of a study share its imports. A fork that would differ from a new
-process (`preload.refusal`), and any rank with `--cold` or under a profiler, becomes `python -m hpc_utils.launch.rank`.
+The forkserver lives as long as this process, so all runs of a study share its imports. A fork that would differ from
+a new process (`preload.refusal`), and any rank with `--cold` or under a profiler, becomes `python -m
+hpc_utils.launch.rank`.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ def start(*, cold: bool = False) -> int:
 def run(module: str, *arguments: str, log: Path | None = None) -> int:
     """Run `python -m MODULE ARGUMENTS` to its end; its exit code.
 
-    It is a fork of the forkserver if this process has started that with its imports. With `log`, its output goes there.
+    It is a fork of the forkserver if this process has started that with its imports. With `log`, its output goes
+    there.
     """
     server = start(cold=True)
     process = _fork(module, arguments, workspace.child_environment() | workspace.launch().variables, log=log)
@@ -77,8 +79,8 @@ class LocalRanks:
     ) -> None:
         """
         Args:
-            arguments: of `launch.rank`. ranks: how many; 0 is one process without a process group. log: for output before a
-                rank has its own log. cold: the ranks are new processes instead of forks.
+            arguments: of `launch.rank`. ranks: how many; 0 is one process without a process group. log: for output
+                before a rank has its own log. cold: the ranks are new processes instead of forks.
         """
         self._server = start(cold=cold)
         self.failures: list[tuple[int, int]] = []
@@ -94,7 +96,8 @@ class LocalRanks:
             self._ranks.append(_fork(RANK, arguments, {**environment, **place}, log=log, cold=cold))
 
     def poll(self, seconds: float) -> int | None:
-        """Wait so long for the next end of a rank. None while one runs; then 0, or the exit code of the first that failed.
+        """Wait so long for the next end of a rank. None while one runs; then 0, or the exit code of the first that
+        failed.
 
         The code is negative after a signal. When one rank has failed, the others get SIGTERM.
         """
@@ -120,7 +123,8 @@ class LocalRanks:
         self.send(SIGKILL)
 
     def end(self) -> None:
-        """SIGTERM to the ranks; after some seconds, or a second Ctrl-C, SIGKILL to them and to all that they have started."""
+        """SIGTERM to the ranks; after some seconds, or a second Ctrl-C, SIGKILL to them and to all that they have
+        started."""
         deadline = time.monotonic() + GRACE
         try:
             self.send(SIGTERM)
@@ -191,7 +195,8 @@ def _begin(
 
 
 def _open_store() -> Any:
-    """On rank 0 the store where the ranks meet, before any of them looks for it: each vain attempt costs half a second."""
+    """On rank 0 the store where the ranks meet, before any of them looks for it: each vain attempt costs half a
+    second."""
     os.environ |= {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0"}  # it is there already
     if os.environ["RANK"] != "0":
         return None

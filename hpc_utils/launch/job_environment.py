@@ -1,9 +1,9 @@
 """What a job gets on a cluster: nodes of one type, and an environment that its scripts source.
 
 The environment is a bash file that a person can read, written by `job_environment.sh.j2`. It exports HPC_CLUSTER,
-HPC_RESULTS, HPC_DATA and, where nodes have a disk, HPC_NODE_LOCAL; puts `python` and `hpc` on the PATH; and sets the array
-`in_container`, the command before the ranks' Python: empty without a container. Text of a cluster file is never code: it
-is quoted, and of `$`, only `$NAME` and `${NAME}` are expanded.
+HPC_RESULTS, HPC_DATA and, where nodes have a disk, HPC_NODE_LOCAL; puts `python` and `hpc` on the PATH; and sets the
+array `in_container`, the command before the ranks' Python: empty without a container. Text of a cluster file is never
+code: it is quoted, and of `$`, only `$NAME` and `${NAME}` are expanded.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def ranks_per_node(cluster: Cluster, node: NodeType, share: float | None = None)
 
 
 def options(cluster: Cluster, node: NodeType, layout: Layout, *, devices: bool = True, threads: int = 1) -> list[str]:
-    """sbatch's options, each an argument of its own; without `devices` for a job that only reads. A rank has its share of the node's
-    cores, and at least one for each of its `threads`."""
+    """sbatch's options, each an argument of its own; without `devices` for a job that only reads. A rank has its
+    share of the node's cores, and at least one for each of its `threads`."""
     most = ranks_per_node(cluster, node)
     wanted = {
         "partition": node.partition,
@@ -62,12 +62,14 @@ def options(cluster: Cluster, node: NodeType, layout: Layout, *, devices: bool =
 
 
 def variables(folder: Path, layout: Layout) -> dict[str, str]:
-    """The values that job scripts read: variables, never parts of a command, since paths may contain any character."""
-    here = Workspace.current()
+    """The values that job scripts read: variables, never parts of a command, since paths may contain any
+    character."""
+    workspace = Workspace.current()
     ours = {"HPC_JOB_ENVIRONMENT": str(folder / "environment.sh"), "RANKS_PER_NODE": str(layout.ranks_per_node)}
-    if Path.cwd() != here.project:  # jobs run in the clone; a user's own workload is in the folder of the submission
+    # Jobs run in the clone; a user's own workload is in the folder of the submission.
+    if Path.cwd() != workspace.project:
         ours["PYTHONPATH"] = os.pathsep.join(filter(None, [str(Path.cwd()), environment().get("PYTHONPATH")]))
-    return here.variables | ours
+    return workspace.variables | ours
 
 
 def output(folder: Path, name: str) -> str:
@@ -126,14 +128,15 @@ def folders(cluster: Cluster) -> dict[str, str]:
     Raises:
         ClusterError: a variable that the cluster file uses is not set.
     """
-    here, found = environment(), {}
+    inherited = environment()
+    assignments = {}
     for name, key in {"HPC_RESULTS": "results", "HPC_DATA": "data"}.items():
-        if (path := getattr(cluster.storage, key)) and not here.get(name):
+        if (path := getattr(cluster.storage, key)) and not inherited.get(name):
             template = Template(_at_home(path))
-            if missing := [variable for variable in template.get_identifiers() if not here.get(variable)]:
+            if missing := [variable for variable in template.get_identifiers() if not inherited.get(variable)]:
                 raise ClusterError(f"${missing[0]} is not set here, and storage.{key} of {cluster.name} needs it")
-            found[name] = str(paths.root() / template.safe_substitute(here))
-    return found
+            assignments[name] = str(paths.root() / template.safe_substitute(inherited))
+    return assignments
 
 
 def _at_home(path: str) -> str:

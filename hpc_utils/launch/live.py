@@ -34,7 +34,8 @@ def running() -> list[Path]:
 
 
 def latest(run: Path) -> list[Sample]:
-    """The last sample of everything that the monitors of a run record; empty before the first, and without a monitor."""
+    """The last sample of everything that the monitors of a run record; empty before the first, and without a
+    monitor."""
     return [sample for table in sorted((run / MONITOR).glob("*.csv")) for sample in _latest(table)]
 
 
@@ -45,16 +46,18 @@ def _latest(table: Path) -> list[Sample]:
         file.seek(max(begin, table.stat().st_size - TAIL))
         cut = file.tell() > begin  # within a row
         lines = file.read().decode().splitlines(keepends=True)[cut:]
-    found: dict[str, Sample] = {}
+    samples: dict[str, Sample] = {}
     for row in csv.DictReader((line for line in lines if line.endswith("\n")), names):  # the last may be half written
-        host, device, at = row.pop("host"), row.pop("device"), float(row.pop("time"))
+        host = row.pop("host")
+        device = row.pop("device")
+        time = float(row.pop("time"))
         values = {name: float(cell) for name, cell in row.items() if cell and name != "throttle"}  # words
-        before = found.pop(device, None)  # so that the order is that of the last rows
+        before = samples.pop(device, None)  # so that the order is that of the last rows
         rates = [
-            (values[name] - before.values[name]) / (at - before.time)
-            if before and at > before.time and name in values and name in before.values
+            (values[name] - before.values[name]) / (time - before.time)
+            if before and time > before.time and name in values and name in before.values
             else None
             for name in COUNTERS
         ]
-        found[device] = Sample(host, device, at, values, rates)
-    return list(found.values())
+        samples[device] = Sample(host, device, time, values, rates)
+    return list(samples.values())

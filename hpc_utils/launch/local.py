@@ -1,7 +1,8 @@
-"""Run a notebook on every rank, or in one process without a process group: on this machine, or by a launcher such as srun.
+"""Run a notebook on every rank, or in one process without a process group: on this machine, or by a launcher such as
+srun.
 
-`run` takes a request (`launch.request`) through its life: wait for the cores, claim its folder, start the ranks, monitor them,
-close the folder.
+`run` takes a request (`launch.request`) through its life: wait for the cores, claim its folder, start the ranks,
+monitor them, close the folder.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ class RunFailed(RuntimeError):
 
     def __init__(self, path: Path, message: str, exit_code: int = 1) -> None:
         super().__init__(message)
-        self.path, self.exit_code = path, exit_code
+        self.path = path
+        self.exit_code = exit_code
 
 
 class RunStopped(RunFailed):
@@ -67,7 +69,8 @@ def run(
 ) -> Path:
     """Run the request, wait for its end, and return the folder of the complete run.
 
-    A run that was stopped or died before continues from its last checkpoint. SIGUSR1 and SIGTERM are forwarded to the ranks.
+    A run that was stopped or died before continues from its last checkpoint. SIGUSR1 and SIGTERM are forwarded to the
+    ranks.
 
     Args:
         redo: measure again from the beginning although the run is complete.
@@ -95,7 +98,9 @@ def run(
     with _cores(request), signals.listen() as received:
         before = failure.stopped(request.path)
         folder = _claim(request, redo, is_gone)
-        path, state, reason = folder.path, "failed", "the launcher was ended"
+        path = folder.path
+        state = "failed"
+        reason = "the launcher was ended"
         try:
             ranks = _start(request, path, launcher, cold=cold)
             try:
@@ -138,7 +143,8 @@ _KINETO = re.compile(r"^(?:INFO|STAGE|USDT|WARNING):\d{4}-.*\n?", re.M)  # torch
 
 @contextlib.contextmanager
 def follow(request: Request, *, lines: bool = True) -> Iterator[Watch]:
-    """A `watch` for `run`: a progress bar on a terminal, and in logs the output of rank 0; the request's warning first."""
+    """A `watch` for `run`: a progress bar on a terminal, and in logs the output of rank 0; the request's warning
+    first."""
     from tqdm import tqdm
 
     if request.warning:
@@ -162,7 +168,8 @@ def follow(request: Request, *, lines: bool = True) -> Iterator[Watch]:
 
 
 def _cores(request: Request) -> contextlib.AbstractContextManager:
-    """The lock of this machine's cores, for which other runs wait; none for GPUs, and for shares, which the kernel enforces."""
+    """The lock of this machine's cores, for which other runs wait; none for GPUs, and for shares, which the kernel
+    enforces."""
     if request.config.cores_per_rank or request.on_gpus:
         return contextlib.nullcontext()
     return core_lock.held(request.run_id)
@@ -170,7 +177,7 @@ def _cores(request: Request) -> contextlib.AbstractContextManager:
 
 def _claim(request: Request, redo: bool, is_gone: Callable[[Mapping[str, Any]], bool]) -> RunFolder:
     """Claim the run's folder, and write the request for the ranks."""
-    asked = {
+    content = {
         "notebook": request.notebook.name,
         "nodes": request.layout.nodes,
         "ranks_per_node": request.layout.ranks_per_node,
@@ -180,7 +187,7 @@ def _claim(request: Request, redo: bool, is_gone: Callable[[Mapping[str, Any]], 
     try:
         folder = RunFolder.claimed(request.path, redo=redo, is_gone=is_gone)
         (folder.path / "logs").mkdir()
-        folder.write_json("request.json", asked)
+        folder.write_json("request.json", content)
     except OSError as error:
         raise ConfigError(f"cannot write to {request.path}: {error.strerror} (see HPC_RESULTS)") from None
     return folder
@@ -188,9 +195,11 @@ def _claim(request: Request, redo: bool, is_gone: Callable[[Mapping[str, Any]], 
 
 def _start(request: Request, folder: Path, launcher: Sequence[str], *, cold: bool) -> LocalRanks | ExternalLauncher:
     """Start the ranks, or the launcher that starts them."""
-    here, record = Workspace.current(), Launch(owner=str(folder), run=str(folder))
-    environment = workspace.child_environment() | here.variables | record.variables | {"PYTHONUNBUFFERED": "1"}
-    arguments, config = [str(request.notebook), str(folder)], request.config
+    settings = Workspace.current()
+    record = Launch(owner=str(folder), run=str(folder))
+    environment = workspace.child_environment() | settings.variables | record.variables | {"PYTHONUNBUFFERED": "1"}
+    arguments = [str(request.notebook), str(folder)]
+    config = request.config
     if not launcher and request.launcher:
         launcher = [*request.launcher.command(request.layout.ranks), sys.executable]
     if launcher:
@@ -201,14 +210,17 @@ def _start(request: Request, folder: Path, launcher: Sequence[str], *, cold: boo
 
 
 def _watch(ranks: LocalRanks | ExternalLauncher, folder: Path, watch: Watch, received: Sequence[Signals]) -> int:
-    """Until they end: forward signals, show the log, and kill them if they do not end in time after a signal or an error.
+    """Until they end: forward signals, show the log, and kill them if they do not end in time after a signal or an
+    error.
 
     Returns:
         The exit code of the launcher, or of the first rank that failed.
     """
-    log, seen = folder / "logs" / "rank0.log", 0
+    log = folder / "logs" / "rank0.log"
+    position = 0
     passed_on: set[Signals] = set()
-    failed, deadline = False, math.inf
+    failed = False
+    deadline = math.inf
     while True:
         for number in set(received) - passed_on:
             if not ranks.send(number):
@@ -217,17 +229,18 @@ def _watch(ranks: LocalRanks | ExternalLauncher, folder: Path, watch: Watch, rec
             if number == SIGTERM:
                 deadline = min(deadline, time.monotonic() + LAST)
         if not failed and (ranks.failures or any(log.parent.glob("rank*.error"))):  # another rank may ignore SIGTERM
-            failed, deadline = True, min(deadline, time.monotonic() + GRACE)
+            failed = True
+            deadline = min(deadline, time.monotonic() + GRACE)
         if time.monotonic() > deadline:
             ranks.kill()
         code = ranks.poll(POLL)
         if log.exists():
             with log.open("rb") as file:
-                file.seek(seen)
+                file.seek(position)
                 new = file.read()
-            whole = new if code is not None else new[: new.rfind(b"\n") + 1]
-            seen += len(whole)
-            watch(read_json(folder / "progress.json") or {}, whole.decode(errors="replace"))
+            lines = new if code is not None else new[: new.rfind(b"\n") + 1]
+            position += len(lines)
+            watch(read_json(folder / "progress.json") or {}, lines.decode(errors="replace"))
         if code is not None:
             return code
 
@@ -251,12 +264,13 @@ def _outcome(
 
 def _keep_notebook(request: Request, folder: Path, state: str, reason: str) -> None:
     """Give rank 0's notebook its final name, marked if the run is not complete."""
-    partial, kept = folder / PARTIAL, folder / "notebook.ipynb"
+    partial = folder / PARTIAL
+    final = folder / "notebook.ipynb"
     if state != "complete":
         text = failure.mark(partial if partial.exists() else request.notebook, state, reason)
         partial.write_text(json.dumps(text, indent=1) + "\n")
     if partial.exists():
-        partial.replace(kept)
+        partial.replace(final)
 
 
 def _stopped(request: Request, before: signals.Stopped | None, received: list[Signals], reason: str) -> RunStopped:

@@ -39,8 +39,8 @@ class InProcessEngine(Engine):
     ) -> None:
         """Run the cells in order; a cell that raises is marked and ends the run (papermill raises for it)."""
         rank = int(os.environ.get("RANK", 0))
-        shown = _Shown()
-        with _shell(shown) as shell:
+        outputs = _CellOutputs()
+        with _shell(outputs) as shell:
             for index, cell in enumerate(nb_man.nb.cells):
                 if cell.cell_type != "code" or not cell.source.strip():
                     continue
@@ -48,9 +48,9 @@ class InProcessEngine(Engine):
                     continue
                 nb_man.cell_start(cell, index)
                 # Written to the terminal or log at once; into the notebook when the cell ends.
-                with _Tee.streams(shown.add):
+                with _Tee.streams(outputs.add):
                     result = shell.run_cell(cell.source, store_history=True)
-                cell.outputs = shown.take()
+                cell.outputs = outputs.take()
                 cell.execution_count = shell.execution_count - 1
                 error = result.error_before_exec or result.error_in_exec
                 if error is not None:
@@ -62,7 +62,7 @@ class InProcessEngine(Engine):
                 nb_man.cell_complete(cell, index)
 
 
-class _Shown:
+class _CellOutputs:
     """The outputs of the present cell, as nbclient keeps them."""
 
     def __init__(self) -> None:
@@ -78,8 +78,8 @@ class _Shown:
             self._by_id.setdefault(display_id, []).append(output)
 
     def update(self, display_id: str, output: dict) -> None:
-        for shown in self._by_id.get(display_id, ()):
-            shown.update(data=output["data"], metadata=output["metadata"])
+        for display in self._by_id.get(display_id, ()):
+            display.update(data=output["data"], metadata=output["metadata"])
 
     def clear(self, wait: bool = False) -> None:
         self._outdated = wait
@@ -112,20 +112,20 @@ class _Shell(InteractiveShell):
 
 
 @contextlib.contextmanager
-def _shell(shown: _Shown) -> Iterator[InteractiveShell]:
-    """A fresh IPython shell whose displays go to `shown`; figures as in JupyterLab."""
+def _shell(outputs: _CellOutputs) -> Iterator[InteractiveShell]:
+    """A fresh IPython shell whose displays go to `outputs`; figures as in JupyterLab."""
 
     class Publisher(DisplayPublisher):
         def publish(self, data, metadata=None, *, transient=None, update=False, **kwargs: Any) -> None:
             output = new_output("display_data", data=_as_text(data), metadata=metadata or {})
             name = (transient or {}).get("display_id")
             if update:
-                shown.update(name, output)
+                outputs.update(name, output)
             else:
-                shown.add(output, name)
+                outputs.add(output, name)
 
         def clear_output(self, wait: bool = False) -> None:
-            shown.clear(wait)
+            outputs.clear(wait)
 
     class Hook(DisplayHook):
         def __call__(self, result: Any = None) -> None:
@@ -136,7 +136,7 @@ def _shell(shown: _Shown) -> Iterator[InteractiveShell]:
             if data:  # otherwise it has displayed itself
                 count = self.prompt_count
                 output = new_output("execute_result", data=_as_text(data), metadata=metadata, execution_count=count)
-                shown.add(output)
+                outputs.add(output)
 
     backend = os.environ.get("MPLBACKEND")
     os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"
@@ -167,7 +167,9 @@ class _Tee:
     """A text stream that writes to another one and keeps the text as outputs of the cell."""
 
     def __init__(self, name: str, beneath: TextIO, keep: Callable[[dict], None]) -> None:
-        self._name, self._beneath, self._keep = name, beneath, keep
+        self._name = name
+        self._beneath = beneath
+        self._keep = keep
 
     @classmethod
     @contextlib.contextmanager

@@ -46,50 +46,58 @@ def defaults(notebook: Path) -> dict[str, Any]:
     return {}
 
 
-def of_chapter(notebook: Path, given: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+def of_chapter(notebook: Path, overrides: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """(study, "" for a whole result set; parameters to inject) of a chapter that reads results.
 
     Raises:
         ConfigError: the notebook trains instead, does not know a parameter, or the parameter has another type.
     """
-    own = defaults(notebook)
-    if trains := sorted(own.keys() & RunConfig.model_fields.keys()):
+    notebook_defaults = defaults(notebook)
+    if trains := sorted(notebook_defaults.keys() & RunConfig.model_fields.keys()):
         raise ConfigError(f"{notebook} reads no results, it trains (parameter {trains[0]}): `hpc run` executes it")
-    _require_known(given, own)
-    inject = {name: _like(own[name], value, name) for name, value in given.items()}
-    if own.get("study") and not inject.get("study", own["study"]):
-        raise ConfigError(f"{notebook} is about one study: leave `study` out ({own['study']}), or name another")
-    return inject.get("study", own.get("study", "")), inject
+    _require_known(overrides, notebook_defaults)
+    inject = {name: _like(notebook_defaults[name], value, name) for name, value in overrides.items()}
+    if notebook_defaults.get("study") and not inject.get("study", notebook_defaults["study"]):
+        raise ConfigError(
+            f"{notebook} is about one study: leave `study` out ({notebook_defaults['study']}), or name another"
+        )
+    return inject.get("study", notebook_defaults.get("study", "")), inject
 
 
-def resolve(notebook: Path, given: Mapping[str, Any]) -> tuple[RunConfig, dict[str, Any]]:
-    """(the run's configuration, the values to inject): the notebook's defaults with `given` on top.
+def resolve(notebook: Path, overrides: Mapping[str, Any]) -> tuple[RunConfig, dict[str, Any]]:
+    """(the run's configuration, the values to inject): the notebook's defaults with `overrides` on top.
 
     Raises:
-        ConfigError: a parameter that neither the notebook nor `RunConfig` knows, an ill-typed one, or a chapter of a study.
+        ConfigError: a parameter that neither the notebook nor `RunConfig` knows, an ill-typed one, or a chapter of a
+            study.
     """
-    own, options = defaults(notebook), RunConfig.model_fields
-    if "study" in own or "Chapter(" in Path(notebook).read_text():
+    notebook_defaults = defaults(notebook)
+    options = RunConfig.model_fields
+    if "study" in notebook_defaults or "Chapter(" in Path(notebook).read_text():
         raise ConfigError(f"{notebook} trains nothing, it reads results: `hpc chapter {notebook.stem}` executes it")
-    _require_known(given, {*own, *options})
+    _require_known(overrides, {*notebook_defaults, *options})
     # Asking for one kind of batch replaces the notebook's default of the other kind.
-    asked = any(given.get(name) is not None for name in BATCHES)
-    replaced = {name: None for name in BATCHES - set(given)} if asked else {}
-    values = own | replaced | dict(given)
+    sets_batch = any(overrides.get(name) is not None for name in BATCHES)
+    replaced = {name: None for name in BATCHES - set(overrides)} if sets_batch else {}
+    values = notebook_defaults | replaced | dict(overrides)
     config = RunConfig(**{name: value for name, value in values.items() if name in options})
-    inject = {name: getattr(config, name) for name in {*given, *replaced} if name in options}
-    inject |= {name: _like(own[name], value, name) for name, value in given.items() if name not in options}
+    inject = {name: getattr(config, name) for name in {*overrides, *replaced} if name in options}
+    inject |= {
+        name: _like(notebook_defaults[name], value, name) for name, value in overrides.items() if name not in options
+    }
     return config, inject
 
 
-def options(given: Mapping[str, Any]) -> list[str]:
+def options(parameters: Mapping[str, Any]) -> list[str]:
     """The options of `hpc` that give these parameters."""
-    return [f"-p{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in given.items()]
+    return [
+        f"-p{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in parameters.items()
+    ]
 
 
-def _require_known(given: Mapping[str, Any], known: Collection[str]) -> None:
-    if unknown := [name for name in given if name not in known]:
-        raise ConfigError("\n".join(unknown_parameter(name, known) for name in unknown))
+def _require_known(overrides: Mapping[str, Any], known_names: Collection[str]) -> None:
+    if unknown := [name for name in overrides if name not in known_names]:
+        raise ConfigError("\n".join(unknown_parameter(name, known_names) for name in unknown))
 
 
 def _assignments(source: str, notebook: Path) -> dict[str, Any]:
@@ -111,9 +119,9 @@ def _like(default: Any, value: Any, name: str) -> Any:
     """`value` as the type of the notebook's own default."""
     if default is None or isinstance(value, type(default)):
         return value
-    own = TypeAdapter(type(default))
+    adapter = TypeAdapter(type(default))
     try:
-        value = own.validate_json(value) if isinstance(default, list | dict) else own.validate_python(value)
+        value = adapter.validate_json(value) if isinstance(default, list | dict) else adapter.validate_python(value)
         json.dumps(value, allow_nan=False)  # values travel to the ranks as JSON, which has no NaN
     except (ValueError, TypeError):
         kind = type(default).__name__

@@ -32,7 +32,8 @@ READ_AT_START = re.compile(
 
 
 def refusal() -> str:
-    """Why a fork would differ from a new process; "" if it would not. Called in the fork, with the environment of the rank."""
+    """Why a fork would differ from a new process; "" if it would not. Called in the fork, with the environment of the
+    rank."""
     if broken:
         return broken
     import torch

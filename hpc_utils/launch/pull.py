@@ -28,15 +28,15 @@ class Pulled:
 
     fetched: list[str] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
-    here: int = 0
+    present: int = 0
     unfinished: int = 0
 
 
 def pull(source: str, *, dry_run: bool = False, profiles: bool = True) -> Pulled:
     """Fetch the complete runs of `source` (host:folder, or a folder) that are not here, and its studies' indices.
 
-    A run is moved into place when it is fetched and its records are consistent; after an interrupted pull the next one
-    continues.
+    A run is moved into place when it is fetched and its records are consistent; after an interrupted pull the next
+    one continues.
 
     Args:
         profiles: fetch profiles too: some megabytes a rank.
@@ -48,26 +48,26 @@ def pull(source: str, *, dry_run: bool = False, profiles: bool = True) -> Pulled
     done = Pulled()
     paths.runs().mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".pull-", dir=paths.results()) as folder:
-        there = Path(folder)
+        scratch = Path(folder)
         only_status = ["--include=*/", "--include=status.json", "--exclude=*", "--prune-empty-dirs"]
-        _rsync([*only_status, f"{source}/runs/", f"{there}/look/"])
+        _rsync([*only_status, f"{source}/runs/", f"{scratch}/look/"])
         wanted = []
-        for run in sorted((there / "look").glob("*")):
+        for run in sorted((scratch / "look").glob("*")):
             if (read_json(run / "status.json") or {}).get("state") != "complete":
                 done.unfinished += 1
             elif state(paths.runs() / run.name) == "complete":
-                done.here += 1
+                done.present += 1
             else:
                 wanted.append(run.name)
         if dry_run:
             done.fetched = wanted
             return done
         if wanted:
-            (there / "wanted").write_text("".join(f"{name}\n" for name in wanted))
+            (scratch / "wanted").write_text("".join(f"{name}\n" for name in wanted))
             left = [f"--exclude=/*/{item}" for item in (*LEFT_THERE, *(() if profiles else (f"{PROFILE}/",)))]
-            _rsync([*left, f"--files-from={there / 'wanted'}", f"{source}/runs/", f"{there}/runs/"])
+            _rsync([*left, f"--files-from={scratch / 'wanted'}", f"{source}/runs/", f"{scratch}/runs/"])
         for name in wanted:
-            arrived = there / "runs" / name
+            arrived = scratch / "runs" / name
             try:
                 verify(arrived)
             except Refused as error:

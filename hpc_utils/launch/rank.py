@@ -2,9 +2,9 @@
 
     torchrun ... -m hpc_utils.launch.rank NOTEBOOK RUN_FOLDER
 
-Rank 0 keeps the notebook with its outputs, every rank a log; one that raises writes `logs/rank<n>.error`. If a signal has
-stopped the run at a checkpoint, rank 0 writes `logs/stopped.json` and every rank exits with 0. A rank under nsys or ncu
-starts itself again under the profiler (`launch/rank_profiler.py`).
+Rank 0 keeps the notebook with its outputs, every rank a log; one that raises writes `logs/rank<n>.error`. If a signal
+has stopped the run at a checkpoint, rank 0 writes `logs/stopped.json` and every rank exits with 0. A rank under nsys
+or ncu starts itself again under the profiler (`launch/rank_profiler.py`).
 """
 
 from __future__ import annotations
@@ -29,17 +29,20 @@ from hpc_utils.launch.external_launcher import receive_signals
 from hpc_utils.launch.failure import STOPPED, without_colours
 from hpc_utils.launch.process_tree import die_with_parent
 
-# A frame of the user's code: of a cell other than at `train(config)`, or of a file that is neither ours nor a library's.
+# A frame of the user's code: of a cell other than at `train(config)`, or of a file that is neither ours nor a
+# library's.
 OWN = re.compile(r"Cell (?![^>]*> \d+ [^\n]*\btrain\()|File (?!<|.*/(hpc_utils|(site|dist)-packages|python3\.\d+)/)")
 PARTIAL = ".partial.ipynb"  # the launcher renames it at the end
 
 
 def main(notebook: Path, folder: Path) -> None:
     """Execute `notebook` with the parameters in `folder/request.json`; never returns."""
-    request, record = json.loads((folder / "request.json").read_text()), workspace.adopt()
-    own = launcher.find(request["config"]["workload"])
-    if own and own.starts_ranks:  # joined now: mpiexec ends the others only if a rank fails after this
-        os.environ["RANK"] = str(own.join().rank)
+    request = json.loads((folder / "request.json").read_text())
+    record = workspace.adopt()
+    own_launcher = launcher.find(request["config"]["workload"])
+    # Joined now: mpiexec ends the others only if a rank fails after this.
+    if own_launcher and own_launcher.starts_ranks:
+        os.environ["RANK"] = str(own_launcher.join().rank)
     rank = int(os.environ.get("RANK", 0))
     if record.profiler:
         rank_profiler.settle(record.profiler)
@@ -63,8 +66,8 @@ def main(notebook: Path, folder: Path) -> None:
     except BaseException as error:
         status = 1
         _report(error, folder, rank)
-    if own and not status:  # otherwise its launcher ends the other ranks
-        own.leave()
+    if own_launcher and not status:  # otherwise its launcher ends the other ranks
+        own_launcher.leave()
     _end(status)
 
 
@@ -92,9 +95,11 @@ def _under_profiler(config: Mapping[str, Any], notebook: Path, folder: Path, ran
 
 
 def _report(error: BaseException, folder: Path, rank: int) -> None:
-    """Write the error with the frames of the user's code for the launcher, and all frames to `logs/rank<n>.traceback.log`."""
+    """Write the error with the frames of the user's code for the launcher, and all frames to
+    `logs/rank<n>.traceback.log`."""
     # papermill's error has the cell's own error in `ename`, `evalue` and `traceback`.
-    name, message = getattr(error, "ename", type(error).__name__), getattr(error, "evalue", str(error))
+    name = getattr(error, "ename", type(error).__name__)
+    message = getattr(error, "evalue", str(error))
     frames = getattr(error, "traceback", None) or traceback.format_exception(error)
     frames = [without_colours(frame) for frame in frames]
     report = {

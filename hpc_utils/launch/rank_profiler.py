@@ -49,17 +49,20 @@ def run(config: Mapping[str, Any], python: Sequence[str], folder: Path, rank: in
     Raises:
         ConfigError: that profiler is not here, or did not start the rank.
     """
-    profile, gpu = config["profile"], _on_gpu(config)
+    profile = config["profile"]
+    gpu = _on_gpu(config)
     (folder / PROFILE).mkdir(exist_ok=True)
     report = folder / PROFILE / f"rank{rank}"
     command = [*profilers.command(profile, report, gpu=gpu), sys.executable, *python]
     mask = umask()
     mark = Profiler(profile, "cuda" if gpu else "nvtx", os.getpid(), mask)
-    # nsys uses fixed names in TMPDIR, which another user on this node may own; and sockets, whose paths must be short.
+    # nsys uses fixed names in TMPDIR, which another user on this node may own; and sockets, whose paths must be
+    # short.
     scratch = tempfile.mkdtemp(prefix="hpc-", dir="/tmp")
     environment = os.environ | replace(workspace.launch(), profiler=mark).variables
     environment |= {"TMPDIR": scratch} | profilers.variables(profile)
-    log, started = folder / "logs" / f"profiler{rank}.log", folder / "logs" / f"rank{rank}.log"
+    log = folder / "logs" / f"profiler{rank}.log"
+    started = folder / "logs" / f"rank{rank}.log"
     try:
         with signals.listen() as received:
             # One rank of a node after another: two at once may collide in /dev/shm.

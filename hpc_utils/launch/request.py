@@ -46,7 +46,8 @@ class Request:
     """A run's notebook, configuration and layout, and the folder that is named by its id.
 
     Attributes:
-        notebook: executed by every rank. config: the parameters of the training. inject: values to inject into the notebook.
+        notebook: executed by every rank. config: the parameters of the training. inject: values to inject into the
+            notebook.
         layout: nodes and ranks on each. path: the run's folder.
     """
 
@@ -63,8 +64,8 @@ class Request:
     @functools.cached_property
     def launcher(self) -> Launcher | None:
         """What starts its ranks in place of torchrun, if its loop brings that."""
-        own = launcher.find(self.config.workload)
-        return own if own and own.starts_ranks else None
+        own_launcher = launcher.find(self.config.workload)
+        return own_launcher if own_launcher and own_launcher.starts_ranks else None
 
     @property
     def starts_cold(self) -> bool:
@@ -79,11 +80,14 @@ class Request:
     @property
     def warning(self) -> str:
         """Why this machine's times of the run are no measurement: more CPU devices than cores; else empty."""
-        config, ranks, cores = self.config, self.layout.ranks_per_node, len(provenance.core_groups())
-        each = config.cores_per_rank or config.threads_per_rank or 1
-        if self.on_gpus or not capability.oversubscribed(ranks, each, cores):
+        config = self.config
+        ranks = self.layout.ranks_per_node
+        cores = len(provenance.core_groups())
+        cores_per_rank = config.cores_per_rank or config.threads_per_rank or 1
+        if self.on_gpus or not capability.oversubscribed(ranks, cores_per_rank, cores):
             return ""
-        return f"oversubscribed: {counted(ranks, 'rank')} x {each:g} core(s) on {cores} core(s): excluded from scaling figures"
+        devices = f"{counted(ranks, 'rank')} x {cores_per_rank:g} core(s) on {cores} core(s)"
+        return f"oversubscribed: {devices}: excluded from scaling figures"
 
     @property
     def state(self) -> str:
@@ -92,7 +96,7 @@ class Request:
 
 def prepare(
     notebook: Path,
-    given: Mapping[str, Any],
+    overrides: Mapping[str, Any],
     layout: Layout | None = None,
     *,
     hardware: str | None = None,
@@ -104,7 +108,8 @@ def prepare(
     Args:
         hardware: the target hardware, if it is not this machine (`provenance.hardware_id`).
         needs_data: the data set or the user's workload must be here, because the run is to be started.
-        imports: this Python imports the user's workload as the ranks do; not that of a container, which has other packages.
+        imports: this Python imports the user's workload as the ranks do; not that of a container, which has other
+            packages.
 
     Raises:
         ConfigError: unknown, ill-typed or contradictory parameters, a layout that does not divide, or a workload that
@@ -115,7 +120,7 @@ def prepare(
     if layout.ranks_per_node < 1 or layout.nodes < 1:
         raise ConfigError(f"a layout of {layout} (nodes x ranks): at least one rank is needed")
     notebook = parameters.find(notebook)
-    config, inject = parameters.resolve(notebook, given)
+    config, inject = parameters.resolve(notebook, overrides)
     if config.parallel == "none" and layout.ranks > 1:
         raise ConfigError(
             f"parallel='none' is one process: use parallel='ddp', 'zero1' or 'fsdp' for {layout.ranks} ranks"
@@ -132,10 +137,12 @@ def prepare(
             )
     elif needs_data and imports:
         require_workload(config.workload, config.parallel, json.dumps(dict.fromkeys(config.workload_args)))
-    own = {n: v for n, v in (parameters.defaults(notebook) | inject).items() if n not in RunConfig.model_fields}
+    notebook_parameters = {
+        n: v for n, v in (parameters.defaults(notebook) | inject).items() if n not in RunConfig.model_fields
+    }
     hardware = hardware or provenance.hardware_id()
     run_id = identity.run_id(
-        measured | own, nodes=layout.nodes, ranks_per_node=layout.ranks_per_node, hardware=hardware
+        measured | notebook_parameters, nodes=layout.nodes, ranks_per_node=layout.ranks_per_node, hardware=hardware
     )
     return Request(notebook.absolute(), config, inject, layout, paths.runs() / run_id)
 
@@ -149,7 +156,8 @@ def require_data(dataset: str, folder: Path) -> None:
 
 @functools.cache
 def require_workload(workload: str, parallel: str, arguments: str) -> None:
-    """ConfigError if the user's `module:function` cannot be imported, or does not take `parallel` or `arguments`, a JSON object.
+    """ConfigError if the user's `module:function` cannot be imported, or does not take `parallel` or `arguments`, a
+    JSON object.
 
     It is imported in a process of its own, because it needs torch and may do anything.
     """

@@ -1,4 +1,5 @@
-"""A run repeated: found in a result set, requested with the same parameters, and trained into a result set of its own."""
+"""A run repeated: found in a result set, requested with the same parameters, and trained into a result set of its
+own."""
 
 from __future__ import annotations
 
@@ -37,12 +38,14 @@ def find(run: str, results: Path | None = None) -> Path:
     if read_json(Path(run).absolute() / "run.json") is not None:
         return Path(run).absolute()
     sets = [results] if results else [paths.results(), *sorted(paths.reference().glob("*"))]
-    known = [path for one in sets for path in packed.folders(one)]
-    found = [path for path in known if path.name == run] or [path for path in known if path.name.endswith(f"-{run}")]
-    if len(names := sorted({path.name for path in found})) != 1:
+    folders = [path for result_set in sets for path in packed.folders(result_set)]
+    matches = [path for path in folders if path.name == run] or [
+        path for path in folders if path.name.endswith(f"-{run}")
+    ]
+    if len(names := sorted({path.name for path in matches})) != 1:
         which = f"several runs: {', '.join(names)}" if names else f"no run in {', '.join(map(shown, sets))}"
         raise CannotRerun(f"{run!r} names {which}")
-    return found[0]
+    return matches[0]
 
 
 def study_of(run: Path) -> StudyIndex | None:
@@ -66,28 +69,31 @@ def again(run: Path, repeat: int, *, notebook: Path | None = None) -> Request:
     Raises:
         CannotRerun: it needs what is not here. ConfigError, DataError: as of `request.prepare`.
     """
-    asked, made = read_json(run / "request.json"), read_json(run / "run.json")
-    if not asked:
+    request = read_json(run / "request.json")
+    record = read_json(run / "run.json")
+    if not request:
         raise CannotRerun(
             f"{run.name} was not started by hpc (it has no request.json): run its own program again, then use --against"
         )
-    if why := _missing_here(asked, made):
+    if why := _missing_here(request, record):
         raise CannotRerun(
             f"{run.name} {why}: measure its study again there (`HPC_RESULTS=again hpc submit STUDY --cluster NAME --wait`), "
             f"then compare with `hpc verify {run.name} --against again`"
         )
-    path = notebook or paths.notebooks() / asked["notebook"]
+    path = notebook or paths.notebooks() / request["notebook"]
     if not path.is_file():
         raise CannotRerun(
-            f"{run.name} executed {asked['notebook']}, which is not in {path.parent}: use --notebook FILE"
+            f"{run.name} executed {request['notebook']}, which is not in {path.parent}: use --notebook FILE"
         )
-    known = RunConfig.model_fields.keys() | parameters.defaults(path).keys()
+    known_names = RunConfig.model_fields.keys() | parameters.defaults(path).keys()
     # A parameter that was set, and that is unknown by now, is refused.
-    given = {n: v for n, v in (asked["config"] | asked["parameters"]).items() if n in known or v is not None}
-    given |= {"repeat": repeat}
-    if made["device"] == "cpu" and provenance.hardware().gpus:  # "auto" would now take them
-        given["device"] = "cpu"
-    return prepare(path, given, Layout(made["nodes"], made["ranks_per_node"]))
+    overrides = {
+        n: v for n, v in (request["config"] | request["parameters"]).items() if n in known_names or v is not None
+    }
+    overrides |= {"repeat": repeat}
+    if record["device"] == "cpu" and provenance.hardware().gpus:  # "auto" would now take them
+        overrides["device"] = "cpu"
+    return prepare(path, overrides, Layout(record["nodes"], record["ranks_per_node"]))
 
 
 def unchanged(run: Path) -> None:
@@ -104,34 +110,34 @@ def unchanged(run: Path) -> None:
             )
 
 
-def copies(runs: pd.DataFrame, others: pd.DataFrame) -> list[str]:
-    """The ids of `others` that are copies of `runs`: of the same id and start."""
+def copies(runs: pd.DataFrame, candidates: pd.DataFrame) -> list[str]:
+    """The ids of `candidates` that are copies of `runs`: of the same id and start."""
     begun = set(zip(runs.run_id, runs.started, strict=True))
-    return [row.run_id for row in others.itertuples() if (row.run_id, row.started) in begun]
+    return [row.run_id for row in candidates.itertuples() if (row.run_id, row.started) in begun]
 
 
 def execute(
     run: Path,
     repeats: int,
-    into: Path,
+    results: Path,
     *,
     notebook: Path | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> list[str]:
-    """Train that run `repeats` times, into the result set `into`; the ids of the new runs.
+    """Train that run `repeats` times, into the result set `results`; the ids of the new runs.
 
     A complete run there is measured again; a stopped one continues. `say` is called as each begins.
 
     Raises:
         CannotRerun: as of `again`, or one of them failed. RunStopped: a signal came; the same call continues.
     """
-    if into.absolute() == run.parent.parent.absolute():
-        raise CannotRerun(f"{into} holds the run itself, which must stay as it is: choose another folder")
-    with paths.results_at(into):
+    if results.absolute() == run.parent.parent.absolute():
+        raise CannotRerun(f"{results} holds the run itself, which must stay as it is: choose another folder")
+    with paths.results_at(results):
         forkserver.start()
         requests = [again(run, repeat, notebook=notebook) for repeat in range(1, repeats + 1)]
         for number, request in enumerate(requests, 1):
-            say(f"[{number}/{repeats}] {request.run_id}, into {into}")
+            say(f"[{number}/{repeats}] {request.run_id}, into {results}")
             try:
                 with local.follow(request, lines=False) as watch:
                     local.run(request, redo=request.state == "complete", watch=watch)
@@ -148,12 +154,12 @@ def shown(folder: Path) -> str:
     return folder.relative_to(root).as_posix() if folder.is_relative_to(root) else str(folder)
 
 
-def _missing_here(asked: Mapping[str, Any], made: Mapping[str, Any]) -> str:
+def _missing_here(request: Mapping[str, Any], record: Mapping[str, Any]) -> str:
     """What the run needs that this machine lacks; empty if nothing is missing."""
-    if made["nodes"] > 1:
-        return f"needs {counted(made['nodes'], 'node')}"
-    if asked["config"].get("link_gbit") is not None:
+    if record["nodes"] > 1:
+        return f"needs {counted(record['nodes'], 'node')}"
+    if request["config"].get("link_gbit") is not None:
         return "needs links that can be limited, a rehearsal cluster's"
-    gpus = made["ranks_per_node"] if made["device"] in ("cuda", "rocm") else 0
-    here = len(provenance.hardware().gpus)
-    return f"needs {counted(gpus, 'GPU')}, {here} available" if gpus > here else ""
+    gpus = record["ranks_per_node"] if record["device"] in ("cuda", "rocm") else 0
+    available = len(provenance.hardware().gpus)
+    return f"needs {counted(gpus, 'GPU')}, {available} available" if gpus > available else ""

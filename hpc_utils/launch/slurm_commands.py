@@ -1,7 +1,7 @@
 """Slurm's commands and their output. Nothing here depends on runs.
 
-Every command gets its arguments as a list, and an environment without the variables of a job that this process may be in:
-`sbatch` inside a job (JupyterLab on Open OnDemand is one) would pass them on.
+Every command gets its arguments as a list, and an environment without the variables of a job that this process may be
+in: `sbatch` inside a job (JupyterLab on Open OnDemand is one) would pass them on.
 """
 
 from __future__ import annotations
@@ -157,12 +157,12 @@ def is_gone(job: str) -> bool:
 
 def nodes(partition: str) -> list[str]:
     """The names of a partition's nodes. Raises SlurmError if it has none."""
-    found = set(ask(["sinfo", "--noheader", "--Node", f"--partition={partition}", "--format=%N"]).split())
-    if not found:
+    names = set(ask(["sinfo", "--noheader", "--Node", f"--partition={partition}", "--format=%N"]).split())
+    if not names:
         raise SlurmError(
             f"no partition {partition!r} with nodes here: `sinfo` lists them; set the node type's `partition`"
         )
-    return sorted(found)
+    return sorted(names)
 
 
 def jobs(ids: Iterable[str]) -> dict[str, Job]:
@@ -175,20 +175,21 @@ def jobs(ids: Iterable[str]) -> dict[str, Job]:
 
 def of_folder(folder: Path) -> list[Job]:
     """The user's jobs that were submitted in `folder`: those that wait or run, and those that ended today."""
-    found = {job.id: job for job in [*_accounted([]), *_queued()]}
-    return [job for job in found.values() if job.folder == str(folder)]
+    jobs_by_id = {job.id: job for job in [*_accounted([]), *_queued()]}
+    return [job for job in jobs_by_id.values() if job.folder == str(folder)]
 
 
 def _queued() -> list[Job]:
-    """The user's jobs that wait or run; squeue has those that ended minutes ago too, but the accounting knows them better."""
+    """The user's jobs that wait or run; squeue has those that ended minutes ago too, but the accounting knows them
+    better."""
     # Queried for all of the user's jobs: squeue fails for an id that it has forgotten.
     output = ask(["squeue", "--me", "--noheader", "--array", "--states=all", "--format=%i|%T|%r|%L|%N|%j|%Z"])
     rows = [line.split("|", 6) for line in output.splitlines()]
-    found = [
+    listed_jobs = [
         Job(job, JobState(state), "" if reason == "None" else reason, seconds(left), nodes, name, folder)
         for job, state, reason, left, nodes, name, folder in rows
     ]
-    return [job for job in found if not job.state.is_over]
+    return [job for job in listed_jobs if not job.state.is_over]
 
 
 def _accounted(ids: Sequence[str]) -> list[Job]:
@@ -209,7 +210,8 @@ def _accounted(ids: Sequence[str]) -> list[Job]:
 
 
 def _tasks(listed: str) -> list[str]:
-    """The ids in a row of the accounting: `7`, `7_1`, or those of the tasks of an array that never started, `7_[0-2,5%4]`."""
+    """The ids in a row of the accounting: `7`, `7_1`, or those of the tasks of an array that never started,
+    `7_[0-2,5%4]`."""
     if array := re.fullmatch(r"(\d+)_\[([\d,-]+)(?:%\d+)?\]", listed):
         return [f"{array[1]}_{task}" for task in numbers(array[2])]
     return [listed] if re.fullmatch(r"\d+(_\d+)?", listed) else []
@@ -231,8 +233,8 @@ def seconds(text: str) -> int | None:
     match = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)", text.strip())
     if not match:
         return None
-    days, hours, minutes, rest = (int(part or 0) for part in match.groups())
-    return ((days * 24 + hours) * 60 + minutes) * 60 + rest
+    days, hours, minutes, secs = (int(part or 0) for part in match.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60 + secs
 
 
 # Refusals that are known, and what to do.

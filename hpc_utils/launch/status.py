@@ -62,29 +62,30 @@ def archive_accounting(study: str) -> None:
 
 
 def entries(study: str | None = None, *, gone: Collection[str] = ()) -> list[Entry]:
-    """The newest submission's entry of every run of `study`, in the order of submission; without a study of all, and of the jobs
-    that were submitted by hand.
+    """The newest submission's entry of every run of `study`, in the order of submission; without a study of all, and
+    of the jobs that were submitted by hand.
 
     Args:
-        gone: clusters that have ended, and their jobs with them; Slurm is not queried for those, nor for jobs by hand.
+        gone: clusters that have ended, and their jobs with them; Slurm is not queried for those, nor for jobs by
+            hand.
 
     Raises:
         SlurmError: Slurm does not answer.
     """
     newest: dict[str, tuple[Submission, Task]] = {}
-    for one in submissions(study):
-        for task in one.tasks:
-            newest[task.run_id or f"report {one.index}"] = one, task
-    asked = {task.id.partition("_")[0] for one, task in newest.values() if one.cluster not in gone}
-    jobs = slurm_commands.jobs(asked)
-    found = []
-    for one, task in newest.values():
-        entry = _entry(one, task, jobs.get(task.id), gone=one.cluster in gone)
+    for submission in submissions(study):
+        for task in submission.tasks:
+            newest[task.run_id or f"report {submission.index}"] = submission, task
+    job_ids = {task.id.partition("_")[0] for submission, task in newest.values() if submission.cluster not in gone}
+    jobs = slurm_commands.jobs(job_ids)
+    run_entries = []
+    for submission, task in newest.values():
+        entry = _entry(submission, task, jobs.get(task.id), gone=submission.cluster in gone)
         if entry.advice and not task.run_id:  # `hpc retry` is for runs
             logs = f"`hpc logs {task.id}`, then " if entry.log.exists() else ""
-            entry = replace(entry, advice=f"{logs}`hpc report {one.index}`")
-        found.append(entry)
-    return found if study or gone else found + _by_hand(newest)
+            entry = replace(entry, advice=f"{logs}`hpc report {submission.index}`")
+        run_entries.append(entry)
+    return run_entries if study or gone else run_entries + _by_hand(newest)
 
 
 class _ByHand(Submission):
@@ -95,33 +96,36 @@ class _ByHand(Submission):
 
 
 def _by_hand(submitted: Collection[str]) -> list[Entry]:
-    """The jobs of today that no submission made, with the run that each makes now, or those that an ended one made."""
+    """The jobs of today that no submission made, with the run that each makes now, or those that an ended one
+    made."""
     hand = _ByHand(path=paths.root(), study="", source="", index="by hand", cluster="", node_type="")
     try:
         jobs = [job for job in slurm_commands.of_folder(hand.path) if not job.name.startswith(OURS)]
     except slurm_commands.SlurmError:  # no Slurm here
         return []
     runs = [folder for folder in paths.runs().glob("*") if folder.name not in submitted] if jobs else []
-    made = {folder: (read_json(folder / "provenance.json") or {}).get("job") or {} for folder in runs}
-    found = []
+    job_records = {folder: (read_json(folder / "provenance.json") or {}).get("job") or {} for folder in runs}
+    hand_entries = []
     for job in jobs:
-        own = [folder for folder, of in made.items() if of.get("id") == job.id]
+        folders = [folder for folder, job_record in job_records.items() if job_record.get("id") == job.id]
         if not job.state.is_over:
-            own = [folder for folder in own if state(folder) == "running"]
+            folders = [folder for folder in folders if state(folder) == "running"]
         # One that made no run here may be of other results.
-        for name in [folder.name for folder in own] or [""] * (job.state != JobState.COMPLETED):
+        for name in [folder.name for folder in folders] or [""] * (job.state != JobState.COMPLETED):
             entry = _entry(hand, Task(job.id, name), job, gone=False)
             advice = entry.advice.replace("`hpc retry`", "the same `sbatch` command")
-            found.append(replace(entry, run_id=name or f"({job.name})", advice=advice))
-    return found
+            hand_entries.append(replace(entry, run_id=name or f"({job.name})", advice=advice))
+    return hand_entries
 
 
-def _entry(one: Submission, task: Task, job: Job | None, *, gone: bool) -> Entry:
-    log = one.log(task.id)
+def _entry(submission: Submission, task: Task, job: Job | None, *, gone: bool) -> Entry:
+    log = submission.log(task.id)
 
-    def entry(state: JobState, detail: str = "", **more: object) -> Entry:
+    def entry(state: JobState, detail: str = "", **fields: object) -> Entry:
         nodes = job.nodes if job else ""
-        return Entry(task.id, task.run_id or "report", one.index, state, detail, log=log, nodes=nodes, **more)
+        return Entry(
+            task.id, task.run_id or "report", submission.index, state, detail, log=log, nodes=nodes, **fields
+        )
 
     run = paths.runs() / task.run_id if task.run_id else None  # None: the report
     record = state(run) if run else ""
@@ -129,7 +133,7 @@ def _entry(one: Submission, task: Task, job: Job | None, *, gone: bool) -> Entry
         done = record == "complete"
     else:
         by_job = job.state == JobState.COMPLETED if job else "report:" in failure.tail(log, 1)  # its last line
-        done = by_job or _has_report(one, log)
+        done = by_job or _has_report(submission, log)
     if (job is None or job.state.is_over) and done:
         return entry(JobState.COMPLETED)
     reason = str((read_json(run / "status.json") or {}).get("reason", "")) if run else ""
@@ -137,9 +141,9 @@ def _entry(one: Submission, task: Task, job: Job | None, *, gone: bool) -> Entry
         ended, advice = failure.advise(JobState.FAILED, reason, log)
         return entry(ended, failure.last_line(reason, log), advice=advice)
     if gone:
-        return entry(JobState.LOST, f"cluster {one.cluster} is not up any more", advice="`hpc retry`")
+        return entry(JobState.LOST, f"cluster {submission.cluster} is not up any more", advice="`hpc retry`")
     if job is None:
-        written = (log if log.exists() else one.path).stat().st_mtime
+        written = (log if log.exists() else submission.path).stat().st_mtime
         if time.time() - written < LAG:
             return entry(JobState.PENDING, "Slurm's accounting has not caught up")
         return entry(JobState.LOST, "Slurm does not know this job any more", advice="`hpc retry`")
@@ -156,16 +160,18 @@ def _entry(one: Submission, task: Task, job: Job | None, *, gone: bool) -> Entry
     return entry(ended, failure.last_line(reason, log) or job.reason, advice=advice)
 
 
-def _has_report(one: Submission, log: Path) -> bool:
-    """Whether `hpc report` has written the report after its job ended or, if that did not begin, after the submission."""
-    page = paths.results() / "report" / one.index / "index.html"
-    before = log if log.exists() else one.path / "submission.json"
+def _has_report(submission: Submission, log: Path) -> bool:
+    """Whether `hpc report` has written the report after its job ended or, if that did not begin, after the
+    submission."""
+    page = paths.results() / "report" / submission.index / "index.html"
+    before = log if log.exists() else submission.path / "submission.json"
     return page.exists() and page.stat().st_mtime >= before.stat().st_mtime
 
 
 def progress(run: Path) -> tuple[str, float | None]:
     """(progress, seconds left by its own pace) of a running run."""
-    progress, status = read_json(run / "progress.json"), read_json(run / "status.json")
+    progress = read_json(run / "progress.json")
+    status = read_json(run / "status.json")
     if not progress or not status or not progress.get("steps"):
         return "starting", None
     done, total = progress["step"], progress["steps"]

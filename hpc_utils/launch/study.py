@@ -104,20 +104,21 @@ class Plan:
     def requests(self) -> list[Request]:
         """The runs to make, in order: series may share some.
 
-        One repeat after another, each in an order of its own, so that a drift of the machine's speed widens the intervals
-        instead of favouring one configuration. The order is drawn from the repeat's number: it is always the same.
+        One repeat after another, each in an order of its own, so that a drift of the machine's speed widens the
+        intervals instead of favouring one configuration. The order is drawn from the repeat's number: it is always
+        the same.
         """
-        found = []
-        for repeat, own in itertools.groupby(self.points, key=lambda point: point.repeat):
-            points = list(own)
-            found += random.Random(repeat).sample(points, len(points))
-        return list({point.request.run_id: point.request for point in found}.values())
+        shuffled = []
+        for repeat, group in itertools.groupby(self.points, key=lambda point: point.repeat):
+            points = list(group)
+            shuffled += random.Random(repeat).sample(points, len(points))
+        return list({point.request.run_id: point.request for point in shuffled}.values())
 
     @property
     def impossible(self) -> list[str]:
         """What cannot be run there, a line for each reason."""
-        found = collections.Counter((point.series, point.why) for point in self.not_applicable)
-        return [f"{number} not applicable: {series}: {why}" for (series, why), number in found.items()]
+        counts = collections.Counter((point.series, point.why) for point in self.not_applicable)
+        return [f"{number} not applicable: {series}: {why}" for (series, why), number in counts.items()]
 
     def index(self, name: str) -> StudyIndex:
         """Its index, under that name."""
@@ -131,41 +132,51 @@ class Plan:
             )
             for point in self.points
         ]
-        about = {key: getattr(self.study, key) for key in ("title", "about", "chapters", "targets")}
+        description = {key: getattr(self.study, key) for key in ("title", "about", "chapters", "targets")}
         ablation = self.study.ablation and self.study.ablation.index(_refusal(self.study, self.target))
         return StudyIndex(
-            name=name, command=self.command, **about, ablation=ablation, not_applicable=self.not_applicable, runs=runs
+            name=name,
+            command=self.command,
+            **description,
+            ablation=ablation,
+            not_applicable=self.not_applicable,
+            runs=runs,
         )
 
     def changes(self) -> Iterator[str]:
-        """Lines on complete runs of other code than is here now, and on runs of the former plan that are not in this one."""
-        if other := self._of_other_code():
-            yield f"{counted(len(other), 'complete run')}, measured by other code: `{self.command} --outdated` measures them again"
+        """Lines on complete runs of other code than is here now, and on runs of the former plan that are not in this
+        one."""
+        if outdated_runs := self._of_other_code():
+            remedy = f"`{self.command} --outdated` measures them again"
+            yield f"{counted(len(outdated_runs), 'complete run')}, measured by other code: {remedy}"
         with contextlib.suppress(UnknownStudy):
             former = read_study(self.name).run_ids.difference(run.run_id for run in self.requests)
             if number := sum((paths.runs() / run).exists() for run in former):
-                yield f"{counted(number, 'former run')} left out: study, parameters or workload changed; runs to do replace them"
+                reason = "study, parameters or workload changed; runs to do replace them"
+                yield f"{counted(number, 'former run')} left out: {reason}"
 
     def to_do(self, *, redo: bool = False, outdated: bool = False) -> list[Request]:
         """The runs to make: those not complete or damaged; also those of other code (`outdated`), or all (`redo`)."""
-        other = self._of_other_code() if outdated else ()
+        outdated_runs = self._of_other_code() if outdated else ()
         return [
             run
             for run in self.requests
             if (redo and run.config.repeat <= self.repeats)
             or run.state != "complete"
-            or run.run_id in other
+            or run.run_id in outdated_runs
             or self._is_damaged(run)
         ]
 
     def _of_other_code(self) -> set[str]:
         """The complete runs that other code measured than is here now."""
-        now = functools.cache(lambda workload: provenance.measuring_digest(source_code.files(workload)))
+        current_digest = functools.cache(lambda workload: provenance.measuring_digest(source_code.files(workload)))
         return {
             run.run_id
             for run in self.requests
             if run.state == "complete"
-            and not now(run.config.workload).startswith(digests(read_json(run.path / "provenance.json") or {}))
+            and not current_digest(run.config.workload).startswith(
+                digests(read_json(run.path / "provenance.json") or {})
+            )
         }
 
     def _is_damaged(self, run: Request) -> bool:
@@ -178,7 +189,7 @@ class Plan:
         return False
 
 
-def read(name: str) -> Study:
+def read_study_file(name: str) -> Study:
     """The study `name`, of `paths.study_files`, or the study file at that path.
 
     Raises:
@@ -200,10 +211,10 @@ def file(name: str) -> Path:
     """
     if name.endswith(".toml"):
         return Path(name)
-    known = paths.study_files()
-    if name not in known:
-        raise StudyError(f"no study {name!r}: {toml_config.hint(name, known)} (or give a path to a .toml)")
-    return known[name]
+    study_files = paths.study_files()
+    if name not in study_files:
+        raise StudyError(f"no study {name!r}: {toml_config.hint(name, study_files)} (or give a path to a .toml)")
+    return study_files[name]
 
 
 def _file(name: str) -> Study:
@@ -233,7 +244,8 @@ def plan(
         StudyError: no such study, a wrong file, no such chapter, or a series that can run nowhere.
         DataError: its data set is not here.
     """
-    study, target = read(name), target or Target.here()
+    study = read_study_file(name)
+    target = target or Target.here()
     for chapter in study.chapters:
         try:
             notebook = find(Path(chapter.notebook))
@@ -243,33 +255,41 @@ def plan(
             raise StudyError(f"{name}, chapters: {error}") from None
     points: list[Point] = []
     missing: list[NotApplicable] = []
-    repeats, further = target.repeats or study.repeats, {}
+    repeats = target.repeats or study.repeats
+    extra_repeats = {}
     with contextlib.suppress(UnknownStudy):
         former = read_study(index or Path(name).stem)
-        further = {run.run_id: run.repeat for run in former.runs if run.repeat > repeats}
-    for asked in _asked(study, target):
-        if why := target.refusal(asked.ranks, asked.parameters, asked.ranks_per_node):
-            missing.append(NotApplicable(series=asked.series, ranks=asked.ranks, values=asked.values, why=why))
+        extra_repeats = {run.run_id: run.repeat for run in former.runs if run.repeat > repeats}
+    for configuration in _configurations(study, target):
+        if why := target.refusal(configuration.ranks, configuration.parameters, configuration.ranks_per_node):
+            missing.append(
+                NotApplicable(
+                    series=configuration.series, ranks=configuration.ranks, values=configuration.values, why=why
+                )
+            )
             continue
-        for repeat in range(1, max([repeats, *further.values()]) + 1):
+        for repeat in range(1, max([repeats, *extra_repeats.values()]) + 1):
             # A seed of its own for each repeat: the spread of accuracy is then the method's, not one draw's.
-            given = asked.parameters | {"repeat": repeat, "seed": asked.parameters.get("seed", 0) + repeat - 1}
-            layout = target.layout(asked.ranks, asked.ranks_per_node)
+            parameters = configuration.parameters | {
+                "repeat": repeat,
+                "seed": configuration.parameters.get("seed", 0) + repeat - 1,
+            }
+            layout = target.layout(configuration.ranks, configuration.ranks_per_node)
             try:
                 request = prepare(
-                    Path(asked.notebook), given, layout,
+                    Path(configuration.notebook), parameters, layout,
                     hardware=target.hardware, needs_data=needs_data, imports=not target.in_container,
                 )  # fmt: skip
             except ConfigError as error:
-                raise StudyError(f"{name}, [parameters] or series {asked.series!r}: {error}") from None
+                raise StudyError(f"{name}, [parameters] or series {configuration.series!r}: {error}") from None
             begun = request.run_id in queued or request.state in ("complete", "running")
-            if repeat <= repeats or (request.run_id in further and begun):
-                points.append(Point(asked.series, asked.ranks, repeat, request))
+            if repeat <= repeats or (request.run_id in extra_repeats and begun):
+                points.append(Point(configuration.series, configuration.ranks, repeat, request))
     points.sort(key=lambda point: point.repeat)
     return Plan(Path(name).stem, target.command.replace("STUDY", shlex.quote(name)), study, target, points, missing)
 
 
-class _Asked(NamedTuple):
+class _Configuration(NamedTuple):
     """One configuration of a study: `values` distinguish it in its series, `parameters` are all of its."""
 
     series: str
@@ -280,28 +300,30 @@ class _Asked(NamedTuple):
     parameters: dict[str, Any]
 
 
-def _asked(study: Study, target: Target) -> Iterator[_Asked]:
+def _configurations(study: Study, target: Target) -> Iterator[_Configuration]:
     """All configurations of a repeat, in the order in which they are measured: the series', then the ablation's."""
     for series in target.series or study.series:
         shared = study.parameters | series.parameters | dict(target.parameters)
         matrix = {name: target.matrix.get(name, values) for name, values in series.matrix.items()}
-        alone = shared.get("parallel") == "none"  # one process everywhere
-        counts = series.ranks if alone or not target.ranks else target.ranks
+        is_single_process = shared.get("parallel") == "none"  # one process everywhere
+        counts = series.ranks if is_single_process or not target.ranks else target.ranks
         for combined in itertools.product(*matrix.values()):
             values = dict(zip(matrix, combined, strict=True))
             for ranks in counts:
-                given = _plain(shared | values)
-                yield _Asked(series.name, series.notebook, ranks, series.ranks_per_node, values, given)
-    if own := study.ablation:
-        for name, changes in own.series(_refusal(study, target)).items():
-            given = _ablated(study, target, changes)
-            yield _Asked(name, own.notebook, own.ranks, own.ranks_per_node, changes, given)
+                parameters = _plain(shared | values)
+                yield _Configuration(series.name, series.notebook, ranks, series.ranks_per_node, values, parameters)
+    if ablation := study.ablation:
+        for name, changes in ablation.series(_refusal(study, target)).items():
+            parameters = _ablated(study, target, changes)
+            yield _Configuration(
+                name, ablation.notebook, ablation.ranks, ablation.ranks_per_node, changes, parameters
+            )
 
 
 def _refusal(study: Study, target: Target) -> Callable[[Mapping[str, Any]], str]:
     """A function of changes: why the plain loop with them cannot be run on the target; empty if it can."""
-    own = study.ablation
-    return lambda changes: target.refusal(own.ranks, _ablated(study, target, changes), own.ranks_per_node)
+    ablation = study.ablation
+    return lambda changes: target.refusal(ablation.ranks, _ablated(study, target, changes), ablation.ranks_per_node)
 
 
 def _ablated(study: Study, target: Target, changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -313,16 +335,17 @@ def _plain(parameters: Mapping[str, Any]) -> dict[str, Any]:
     return {name: plain(name, value) for name, value in parameters.items()}
 
 
-def forecast(found: Plan) -> list[dict[str, Any]]:
+def forecast(study_plan: Plan) -> list[dict[str, Any]]:
     """One entry a point, the input of `analyze.budget.estimate` and `analyze.ceiling.planned`.
 
     Sizes of data sets are the catalogue's, so that the data need not be here; a user's own workload has None.
     """
-    return [_forecast(point, found.target) for point in found.points]
+    return [_forecast(point, study_plan.target) for point in study_plan.points]
 
 
 def _forecast(point: Point, target: Target) -> dict[str, Any]:
-    config, layout = point.request.config, point.request.layout
+    config = point.request.config
+    layout = point.request.layout
     parameters = identity.measured(config, layout.ranks)
     data = None if ":" in config.workload else datasets.info(config.dataset)
     train = data and data.train.count
@@ -354,28 +377,31 @@ def _forecast(point: Point, target: Target) -> dict[str, Any]:
 def execute(name: str, target: Target, *, cold: bool = False, redo: bool = False, outdated: bool = False) -> str:
     """Run the missing runs on this machine (see `Plan.to_do`), one after another, and return the study's name.
 
-    A run that fails does not end the study; one that another process here measures is waited for. All ranks are forked
-    from one forkserver, unless `cold`.
+    A run that fails does not end the study; one that another process here measures is waited for. All ranks are
+    forked from one forkserver, unless `cold`.
 
     Raises:
         StudyError: as `plan`, or nothing of it can be run here.
         RunsFailed: after all others are complete.
         RunStopped: a signal stopped this process; the other runs are not started.
     """
-    found = plan(name, target)
-    requests = found.requests
+    study_plan = plan(name, target)
+    requests = study_plan.requests
     if not requests:
-        raise StudyError("\n".join([f"{found.name}: nothing of it can be measured here", *found.impossible]))
+        raise StudyError(
+            "\n".join([f"{study_plan.name}: nothing of it can be measured here", *study_plan.impossible])
+        )
     # Each with whether it is measured again although it is complete.
-    todo = [(r, redo or r.state == "complete") for r in found.to_do(redo=redo, outdated=outdated)]
+    todo = [(r, redo or r.state == "complete") for r in study_plan.to_do(redo=redo, outdated=outdated)]
     _show(
-        f"{found.study.title}: {counted(len(requests), 'run')}, {len(requests) - len(todo)} complete",
-        *found.impossible,
+        f"{study_plan.study.title}: {counted(len(requests), 'run')}, {len(requests) - len(todo)} complete",
+        *study_plan.impossible,
     )
     if not (redo or outdated):
-        _show(*found.changes())
-    found.index(found.name).write()
-    begun, failed = time.monotonic(), []
+        _show(*study_plan.changes())
+    study_plan.index(study_plan.name).write()
+    begun = time.monotonic()
+    failed = []
     for number, (request, again) in enumerate(todo, 1):
         pace = (time.monotonic() - begun) / (number - 1) if number > 1 else 0.0
         left = f", about {pace * (len(todo) - number + 1) / 60:.1f} min left" if pace else ""
@@ -389,12 +415,11 @@ def execute(name: str, target: Target, *, cold: bool = False, redo: bool = False
                 raise
             failed.append((request, str(error).partition("\n")[0]))
             _show(f"not complete: {error}")
-    if lacking := [f"  {why}" for request, why in failed if request.state != "complete"]:
-        about = (
-            f"{len(lacking)} not complete, of {counted(len(todo), 'run')}; correct the cause, then repeat the command"
-        )
-        raise RunsFailed("\n".join([f"{about} (`hpc report {found.name}` shows the others):", *lacking]))
-    return found.name
+    if failures := [f"  {why}" for request, why in failed if request.state != "complete"]:
+        numbers = f"{len(failures)} not complete, of {counted(len(todo), 'run')}"
+        summary = f"{numbers}; correct the cause, then repeat the command"
+        raise RunsFailed("\n".join([f"{summary} (`hpc report {study_plan.name}` shows the others):", *failures]))
+    return study_plan.name
 
 
 def _measure(request: Request, redo: bool, cold: bool) -> None:

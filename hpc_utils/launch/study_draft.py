@@ -1,4 +1,5 @@
-"""The first draft of a study file (`study_draft.toml.j2`): scaling of the user's workload on this machine's devices."""
+"""The first draft of a study file (`study_draft.toml.j2`): scaling of the user's workload on this machine's
+devices."""
 
 from __future__ import annotations
 
@@ -21,8 +22,10 @@ from .study import StudyError
 if TYPE_CHECKING:
     from hpc_utils.train import Workload
 
-MOST_RANKS, MOST_SAMPLES = 8, 256
-EPOCH, STEPS = 1.0, (10, 200)  # an epoch takes about a second, but at least and at most so many steps
+MOST_RANKS = 8
+MOST_SAMPLES = 256
+EPOCH = 1.0  # s that an epoch takes about
+STEPS = (10, 200)  # of an epoch: at least, at most
 
 
 def new(name: str, workload: str) -> Path:
@@ -44,7 +47,8 @@ def new(name: str, workload: str) -> Path:
 
 
 def draft(workload: str, devices: int | None = None) -> str:
-    """The file's text for a machine of `devices` (by default this one): at most 8 ranks, and batches that they divide."""
+    """The file's text for a machine of `devices` (by default this one): at most 8 ranks, and batches that they
+    divide."""
     import jinja2
 
     from hpc_utils.train import optim
@@ -64,8 +68,8 @@ def draft(workload: str, devices: int | None = None) -> str:
     except Exception as error:
         if hasattr(error, "exit_code"):  # a message for users
             raise
-        shown = f"hpc run {paths.notebooks()}/01_baseline.ipynb -p workload={workload}"
-        raise StudyError(f"{workload}: {type(error).__name__}: {error}; `{shown}` shows where") from error
+        command = f"hpc run {paths.notebooks()}/01_baseline.ipynb -p workload={workload}"
+        raise StudyError(f"{workload}: {type(error).__name__}: {error}; `{command}` shows where") from error
     steps = min(max(round(EPOCH / seconds), STEPS[0]), STEPS[1])
     text = Path(__file__).with_suffix(".toml.j2").read_text()
     return jinja2.Template(text, keep_trailing_newline=True, undefined=jinja2.StrictUndefined).render(
@@ -92,7 +96,8 @@ def _step_seconds(workload: Workload, config: RunConfig, batch: int) -> float:
 
     ends = []
     with setup(config) as ranks:
-        model, loader = workload.model().to(ranks.device), Loader(workload.train, workload, config, ranks.device)
+        model = workload.model().to(ranks.device)
+        loader = Loader(workload.train, workload, config, ranks.device)
         for inputs, targets in loader.batches([torch.arange(batch)] * 2, 0):
             outputs = workload.forward(model, inputs)
             loss = workload.loss(outputs, targets)
@@ -102,8 +107,8 @@ def _step_seconds(workload: Workload, config: RunConfig, batch: int) -> float:
             if not math.isfinite(value):
                 raise StudyError(f"{config.workload}: the loss of a batch is {value}; expected a finite number")
             for name, metric in workload.metrics.items():
-                if (given := torch.as_tensor(metric(outputs, targets)).numel()) != 1:
+                if (count := torch.as_tensor(metric(outputs, targets)).numel()) != 1:
                     raise StudyError(
-                        f"{config.workload}: the metric {name} gives {given} numbers; expected their sum"
+                        f"{config.workload}: the metric {name} gives {count} numbers; expected their sum"
                     )
     return ends[1] - ends[0]

@@ -105,8 +105,8 @@ class Submission(BaseModel):
 def submissions(study: str | None = None) -> list[Submission]:
     """All submissions, oldest first; of one study, by its name or by the index's."""
     files = sorted(paths.submissions().glob("*/submission.json"))
-    found = [Submission(path=file.parent, **json.loads(file.read_text())) for file in files]
-    return [one for one in found if study in (None, one.study, one.index)]
+    stored_submissions = [Submission(path=file.parent, **json.loads(file.read_text())) for file in files]
+    return [submission for submission in stored_submissions if study in (None, submission.study, submission.index)]
 
 
 def write_points(path: Path, requests: list[Request], *, redo: bool = False) -> None:
@@ -201,7 +201,7 @@ def _index(study_name: str, target: Target) -> str:
 
 def target_on(cluster: Cluster, node: NodeType, study_name: str, repeats: int | None = None) -> Target:
     """The cluster's nodes of one type as that study's target; `repeats` instead of the files' number."""
-    here = cluster.overrides(study_name, node.name)
+    overrides = cluster.overrides(study_name, node.name)
     most_nodes = len(slurm_commands.nodes(node.partition)) if cluster.rehearsal else node.most_nodes
     fixed_links = Target.fixed_links
     if cluster.rehearsal:
@@ -210,7 +210,7 @@ def target_on(cluster: Cluster, node: NodeType, study_name: str, repeats: int | 
         fixed_links = f"they are limited to {cluster.links} by hand: `hpc cluster shape --rate none` lifts that"
     return Target(
         hardware=cluster.hardware_id(node.name),
-        ranks_per_node=job_environment.ranks_per_node(cluster, node, here.parameters.get("cores_per_rank")),
+        ranks_per_node=job_environment.ranks_per_node(cluster, node, overrides.parameters.get("cores_per_rank")),
         most_nodes=most_nodes or None,
         cores=job_environment.ranks_per_node(cluster, node) if cluster.rehearsal else node.cores,
         unfit=node.refusal,
@@ -219,11 +219,11 @@ def target_on(cluster: Cluster, node: NodeType, study_name: str, repeats: int | 
         fixed_links=fixed_links,
         is_here=cluster.rehearsal,
         in_container=bool(cluster.software.container),
-        series=tuple(here.series),
-        ranks=tuple(here.ranks) if here.ranks else None,
-        repeats=repeats or here.repeats,
-        parameters=here.parameters,
-        matrix=here.matrix,
+        series=tuple(overrides.series),
+        ranks=tuple(overrides.ranks) if overrides.ranks else None,
+        repeats=repeats or overrides.repeats,
+        parameters=overrides.parameters,
+        matrix=overrides.matrix,
         command=f"hpc submit STUDY --cluster {cluster.source} --nodes-of {node.name}"
         + (f" --repeats {repeats}" if repeats else ""),
     )
@@ -249,9 +249,10 @@ def draft(
     node = cluster.node(node_type)
     target = target_on(cluster, node, Path(name).stem, repeats)
     plan = study.plan(name, target, index=_index(Path(name).stem, target), queued=queued)
-    missing, every = plan.to_do(**again), {r.run_id for r in plan.requests}
+    missing = plan.to_do(**again)
+    run_ids = {r.run_id for r in plan.requests}
     todo = [r for r in missing if r.run_id not in queued]
-    return Draft(plan, cluster, node, every - {r.run_id for r in missing}, every & set(queued), _groups(todo))
+    return Draft(plan, cluster, node, run_ids - {r.run_id for r in missing}, run_ids & set(queued), _groups(todo))
 
 
 def submit(
@@ -266,10 +267,12 @@ def submit(
 ) -> tuple[Draft, Submission | None]:
     """Submit the missing runs: an array for each group, then the report after all of them, however they ended.
 
-    Returns what was planned, and the submission (None if nothing was missing). `announce` is called before the first job.
+    Returns what was planned, and the submission (None if nothing was missing). `announce` is called before the first
+    job.
 
     Raises:
-        as `draft`; SlurmError: Slurm does not answer, or refused a job. Earlier jobs of the submission remain and are recorded.
+        as `draft`; SlurmError: Slurm does not answer, or refused a job. Earlier jobs of the submission remain and are
+        recorded.
     """
     paths.submissions().mkdir(parents=True, exist_ok=True)
     with FileLock(
@@ -280,23 +283,23 @@ def submit(
         planned.plan.index(planned.index).write()
         if not planned.groups:
             return planned, None
-        made = Submission.begin(name, planned.index, cluster.source, planned.node.name, repeats)
-        job_environment.write(made.path, cluster, planned.node)
+        submission = Submission.begin(name, planned.index, cluster.source, planned.node.name, repeats)
+        job_environment.write(submission.path, cluster, planned.node)
         for number, group in enumerate(planned.groups, 1):
-            options, points, variables = _array(planned, made.path, number)
+            options, points, variables = _array(planned, submission.path, number)
             write_points(points, group.requests, redo=redo)
             job = slurm_commands.sbatch(options, _script("sweep"), [str(points)], environment=variables)
-            made.add(job, [request.run_id for request in group.requests])
+            submission.add(job, [request.run_id for request in group.requests])
         options = [
             *job_environment.options(cluster, planned.node, Layout(), devices=False),
             f"--job-name={_job_name(planned)}-report",
-            f"--dependency=afterany:{':'.join(made.job_ids)}",
+            f"--dependency=afterany:{':'.join(submission.job_ids)}",
             "--kill-on-invalid-dep=yes",
-            job_environment.output(made.path, "%j"),
+            job_environment.output(submission.path, "%j"),
         ]
-        variables = job_environment.variables(made.path, Layout())
-        made.add(slurm_commands.sbatch(options, _script("report"), [planned.index], environment=variables), [])
-        return planned, made
+        variables = job_environment.variables(submission.path, Layout())
+        submission.add(slurm_commands.sbatch(options, _script("report"), [planned.index], environment=variables), [])
+        return planned, submission
 
 
 def commands(planned: Draft) -> list[str]:
@@ -311,7 +314,8 @@ def commands(planned: Draft) -> list[str]:
 
 def _array(planned: Draft, folder: Path, number: int) -> tuple[list[str], Path, dict[str, str]]:
     """(sbatch's options, the file of its points, the variables for its script) of group `number`, from 1."""
-    group, slurm = planned.groups[number - 1], planned.cluster.slurm
+    group = planned.groups[number - 1]
+    slurm = planned.cluster.slurm
     options = [
         *job_environment.options(planned.cluster, planned.node, group.layout, threads=group.threads),
         f"--job-name={_job_name(planned)}",
@@ -342,18 +346,18 @@ def queued() -> set[str]:
     Raises:
         SlurmError: there are earlier submissions, and Slurm does not answer.
     """
-    tasks = [task for one in submissions() for task in one.tasks if task.run_id]
+    tasks = [task for submission in submissions() for task in submission.tasks if task.run_id]
     jobs = slurm_commands.jobs({task.id.partition("_")[0] for task in tasks})
     return {task.run_id for task in tasks if task.id in jobs and not jobs[task.id].state.is_over}
 
 
 def _groups(requests: list[Request]) -> list[Group]:
-    """Runs by layout and launcher, at most `ARRAY` together. With several layouts, also by repeat, in turn: else one layout's repeats
-    would all be measured before the next one's, and a drift of the machine would look like scaling.
+    """Runs by layout and launcher, at most `ARRAY` together. With several layouts, also by repeat, in turn: else one
+    layout's repeats would all be measured before the next one's, and a drift of the machine would look like scaling.
     """
     several = len({request.layout for request in requests}) > 1
-    found: dict[tuple[int, Layout, bool, int], list[Request]] = {}
+    members_by_key: dict[tuple[int, Layout, bool, int], list[Request]] = {}
     for place, request in enumerate(requests):
         key = request.config.repeat if several else 0, request.layout, request.launcher is not None, place // ARRAY
-        found.setdefault(key, []).append(request)
-    return [Group(layout, members) for (_, layout, *_), members in found.items()]
+        members_by_key.setdefault(key, []).append(request)
+    return [Group(layout, members) for (_, layout, *_), members in members_by_key.items()]

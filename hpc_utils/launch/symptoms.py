@@ -1,7 +1,8 @@
 """The first cause of a failure in logs of Slurm, torchrun and MPI, by the symptoms of `symptoms.toml`.
 
-Many lines of such a log match: the cause, and what follows from it on other ranks, which is often written before. The kind of a
-symptom therefore counts before its place. An error that is no known symptom is the cause if no consequence stands before it.
+Many lines of such a log match: the cause, and what follows from it on other ranks, which is often written before. The
+kind of a symptom therefore counts before its place. An error that is no known symptom is the cause if no consequence
+stands before it.
 Where the log goes on with finite losses, the job has not failed: what stands before them is a hint.
 """
 
@@ -22,7 +23,8 @@ from hpc_utils import toml_config
 _LONGEST = 1 << 16  # bytes of a line
 _REMEMBERED = 100_000  # harmless lines
 _KEPT = 1000  # lines of one symptom
-# What launchers put before a rank's line: `[rank3]:`, `[default0]:`, `[1,3]<stderr>:`, `3: `, `(worker pid=7, ip=...)`
+# What launchers put before a rank's line: `[rank3]:`, `[default0]:`, `[1,3]<stderr>:`, `3: `, `(worker pid=7,
+# ip=...)`
 _TAG = r"(?:\[[a-z]*\d[\w, |]*\](?:<\w+>)?:?|\d+:|\(\w*\s?\w* ?pid=\d+[^)]*\))"
 _START = rf"^(?:[\w.-]*[:/][\w./:-]* )?(?:{_TAG}\s*)*"
 _RANK = re.compile(rf"\s*({_TAG})")
@@ -40,7 +42,8 @@ _PASSED_ON = re.compile(
     r"(EOF|BrokenPipe|ConnectionReset|CalledProcess|ChildFailed|DistBackend|DistNetwork|DistStore)Error"
     r"|(Signal|ProcessExited|ProcessRaised)Exception|Caught \w+ in "
 )
-# Source lines of a traceback, traced commands, what Ray lists as possible, and what NCCL, pip and Slurm report although nothing failed
+# Source lines of a traceback, traced commands, what Ray lists as possible, and what NCCL, pip and Slurm report
+# although nothing failed
 _NO_EVIDENCE = re.compile(
     rf"^\s*(?:{_TAG}\s*)*(?:[│+#]|>\s{3}|File \"|(?:raise|except|return|if|elif|assert|print)\b|logger\.)|NCCL INFO(?!.*no socket)"
     r"|\[W[^\]]*(?:socket|TCPStore)\.cpp(?!.*gai error)|pip's dependency resolver"
@@ -103,8 +106,10 @@ class Finding:
     """A symptom in a log.
 
     Attributes:
-        name: in the catalogue. log, line: its first line there, whose text is `text`. rank: what stands before it, such as `[rank3]:`.
-        kind: of the symptom, or for this place in the log. lines: the first of all that match. times: how many match. last: the last line.
+        name: in the catalogue. log, line: its first line there, whose text is `text`. rank: what stands before it,
+            such as `[rank3]:`.
+        kind: of the symptom, or for this place in the log. lines: the first of all that match. times: how many match.
+            last: the last line.
     """
 
     name: str
@@ -139,24 +144,26 @@ def catalogue() -> Mapping[str, Symptom]:
 
 
 def diagnose(logs: Iterable[tuple[str, BinaryIO]], *, failed: bool = False) -> list[Finding]:
-    """What (name, file) of `logs` show, each symptom once: the first cause first, warnings last; empty if nothing failed.
+    """What (name, file) of `logs` show, each symptom once: the first cause first, warnings last; empty if nothing
+    failed.
 
     `failed`: the job is known to have failed, whatever losses other ranks report after the cause.
     """
-    found = [finding for name, file in logs for finding in _scan(name, file, failed)]
-    for one in found:
-        before = {other.name for other in found if _precedes(other, one)}
-        if one.name == "exception" and one.kind != Kind.HINT and not before - {"failure", "exit"}:
-            one.kind = Kind.END
-        if one.kind == Kind.KILL and before & {"collective-timeout", "exit"}:  # then the launcher ended it
-            one.kind = Kind.UNKNOWN
-        if one.name == "cancelled" and "exit" in before:  # then srun ended it, because another task had failed
-            one.kind = Kind.UNKNOWN
-    order, merged = list(Kind), dict[str, Finding]()
-    for one in sorted(found, key=lambda one: (order.index(one.kind), one.line)):
-        if (first := merged.setdefault(one.name, one)) is not one:
-            first.times += one.times
-            first.lines += one.lines
+    findings = [finding for name, file in logs for finding in _scan(name, file, failed)]
+    for finding in findings:
+        before = {earlier.name for earlier in findings if _precedes(earlier, finding)}
+        if finding.name == "exception" and finding.kind != Kind.HINT and not before - {"failure", "exit"}:
+            finding.kind = Kind.END
+        if finding.kind == Kind.KILL and before & {"collective-timeout", "exit"}:  # then the launcher ended it
+            finding.kind = Kind.UNKNOWN
+        if finding.name == "cancelled" and "exit" in before:  # then srun ended it, because another task had failed
+            finding.kind = Kind.UNKNOWN
+    order = list(Kind)
+    merged = dict[str, Finding]()
+    for finding in sorted(findings, key=lambda finding: (order.index(finding.kind), finding.line)):
+        if (first := merged.setdefault(finding.name, finding)) is not finding:
+            first.times += finding.times
+            first.lines += finding.lines
     return list(merged.values())
 
 
@@ -165,48 +172,55 @@ def first_cause(text: str, *, failed: bool = False) -> Finding | None:
     return next(iter(diagnose([("log", io.BytesIO(text.encode()))], failed=failed)), None)
 
 
-def _precedes(other: Finding, one: Finding) -> bool:
-    """Whether `other` shows that something had failed before on the rank of `one`, or on all."""
-    same = other.log == one.log and (other.rank == one.rank or not (other.rank and one.rank))
-    return same and other.line < one.line and other.kind in (Kind.KILL, Kind.EFFECT, Kind.VAGUE, Kind.UNKNOWN)
+def _precedes(earlier: Finding, later: Finding) -> bool:
+    """Whether `earlier` shows that something had failed before on the rank of `later`, or on all."""
+    same_rank = earlier.log == later.log and (earlier.rank == later.rank or not (earlier.rank and later.rank))
+    return (
+        same_rank and earlier.line < later.line and earlier.kind in (Kind.KILL, Kind.EFFECT, Kind.VAGUE, Kind.UNKNOWN)
+    )
 
 
 def _scan(log: str, file: BinaryIO, failed: bool) -> list[Finding]:
-    found: dict[tuple[str, str], Finding] = {}
+    findings: dict[tuple[str, str], Finding] = {}
     harmless: dict[bytes, bool] = {}  # lines without their digits, which a training log repeats: whether with a loss
-    number, loss = 1, 0
+    next_number = 1
+    loss = 0
     while line := file.readline(_LONGEST):
-        here, number = number, number + line.endswith(b"\n")
+        line_number = next_number
+        next_number = next_number + line.endswith(b"\n")
         alike = line.translate(None, b"0123456789")
         if (with_loss := harmless.get(alike)) is not None:
-            loss = here if with_loss else loss
+            loss = line_number if with_loss else loss
             continue
         text = _COLOURS.sub("", line.decode(errors="replace"))
         if (name := _name(text)) is None:
             with_loss = _LOSS.search(text) is not None
-            loss = here if with_loss else loss
+            loss = line_number if with_loss else loss
             if len(harmless) < _REMEMBERED and not _DIGITS_MATTER.search(text.lower()):
                 harmless[alike] = with_loss
             continue
         tag = _RANK.match(text)
         rank = tag.group(1) if tag else ""
-        if (one := found.get((name, rank))) is None:
+        if (finding := findings.get((name, rank))) is None:
             symptom = catalogue().get(name, _UNKNOWN)
-            shown = text.rstrip().rpartition("\r")[2].strip()
-            one = found[name, rank] = Finding(name, symptom, log, here, shown, rank, symptom.kind)
-        one.times += 1
-        one.last = here
-        if len(one.lines) < _KEPT:
-            one.lines.append(text)
-    last = max((one.last for one in found.values() if one.kind != Kind.HINT), default=0)
-    for one in () if failed else found.values():
-        if (one.name in _OPTIONAL and one.last < loss) or (one.kind in _GOES_ON and last < loss):
-            one.kind = Kind.HINT
-    return list(found.values())
+            visible_text = text.rstrip().rpartition("\r")[2].strip()
+            finding = findings[name, rank] = Finding(
+                name, symptom, log, line_number, visible_text, rank, symptom.kind
+            )
+        finding.times += 1
+        finding.last = line_number
+        if len(finding.lines) < _KEPT:
+            finding.lines.append(text)
+    last = max((finding.last for finding in findings.values() if finding.kind != Kind.HINT), default=0)
+    for finding in () if failed else findings.values():
+        if (finding.name in _OPTIONAL and finding.last < loss) or (finding.kind in _GOES_ON and last < loss):
+            finding.kind = Kind.HINT
+    return list(findings.values())
 
 
 def _name(line: str) -> str | None:
-    """The symptom that a line shows; for an unknown one `exception`, `exit` (of a task of srun) or `failure`; None for no failure."""
+    """The symptom that a line shows; for an unknown one `exception`, `exit` (of a task of srun) or `failure`; None
+    for no failure."""
     if not _WORDS.search(line.lower()) or _NO_EVIDENCE.search(line):
         return None
     name = next((name for name, pattern in _patterns() if pattern.search(line)), None)
@@ -219,7 +233,7 @@ def _name(line: str) -> str | None:
 
 @cache
 def _patterns() -> list[tuple[str, re.Pattern[str]]]:
-    return [(name, re.compile("|".join(one.patterns))) for name, one in catalogue().items()]
+    return [(name, re.compile("|".join(symptom.patterns))) for name, symptom in catalogue().items()]
 
 
 def _behind(lines: Iterable[str]) -> str:
@@ -227,12 +241,12 @@ def _behind(lines: Iterable[str]) -> str:
     first: dict[str, str] = {}
     for rank, number, operation in (match.groups() for line in lines if (match := _WATCHDOG.search(line))):
         first.setdefault(rank, f"{operation} number {number}")
-    usual = Counter(first.values()).most_common(1)
-    others = {rank: where for rank, where in first.items() if where != usual[0][0]}
-    if not others:
+    most_common = Counter(first.values()).most_common(1)
+    outliers = {rank: where for rank, where in first.items() if where != most_common[0][0]}
+    if not outliers:
         return ""
-    ranks = ", ".join(f"rank {rank} waits in {where}" for rank, where in sorted(others.items())[:4])
-    return f"{ranks}, the others in {usual[0][0]}: look there first"
+    ranks = ", ".join(f"rank {rank} waits in {where}" for rank, where in sorted(outliers.items())[:4])
+    return f"{ranks}, the others in {most_common[0][0]}: look there first"
 
 
 _UNKNOWN = Symptom(

@@ -25,7 +25,8 @@ class Target:
         ranks_per_node: most ranks on a node; None: all on this one. most_nodes: of one job; None: any.
         cores: of a node; 0: not known.
         unfit: why a run in a precision is not useful on its devices; "" if it is.
-        gpus: their vendor, "nvidia" or "amd"; "" without GPUs, or if unknown. gpu: their name, or a part of it, such as h200.
+        gpus: their vendor, "nvidia" or "amd"; "" without GPUs, or if unknown. gpu: their name, or a part of it, such
+            as h200.
         fixed_links: why the nodes' links cannot be limited for a run; "" if they can.
         is_here: whether this machine's own devices compute. in_container: whether ranks have a container's Python.
         series, ranks, repeats, parameters, matrix: replace the study's.
@@ -52,10 +53,10 @@ class Target:
     @classmethod
     def here(cls, parameters: Mapping[str, Any] | None = None, repeats: int | None = None) -> Target:
         """This machine, on which the launcher runs."""
-        given = parameters or {}
-        words = ["hpc", "study", "run", "STUDY", *options(given), *([f"--repeats={repeats}"] if repeats else ())]
+        parameters = parameters or {}
+        words = ["hpc", "study", "run", "STUDY", *options(parameters), *([f"--repeats={repeats}"] if repeats else ())]
         return cls(
-            provenance.hardware_id(), cores=len(provenance.core_groups()), is_here=True, parameters=given,
+            provenance.hardware_id(), cores=len(provenance.core_groups()), is_here=True, parameters=parameters,
             repeats=repeats, command=shlex.join(words),
             gpu=next((str(gpu.name) for gpu in provenance.hardware().gpus), ""),
         )  # fmt: skip
@@ -64,32 +65,36 @@ class Target:
         """`ranks` on as few nodes as hold them evenly, at most `most` on each even where more would fit."""
         return Layout.of(ranks, min(self.ranks_per_node or ranks, most or ranks))
 
-    def refusal(self, ranks: int, given: Mapping[str, Any], most: int | None = None) -> str:
+    def refusal(self, ranks: int, parameters: Mapping[str, Any], most: int | None = None) -> str:
         """Why a run of this many ranks, so laid out, with these parameters cannot be made here; empty if it can."""
-        precision, device, profile = given.get("precision", "fp32"), given.get("device", "auto"), given.get("profile")
+        precision = parameters.get("precision", "fp32")
+        device = parameters.get("device", "auto")
+        profile = parameters.get("profile")
         layout = self.layout(ranks, most)
         if self.ranks_per_node is None and layout.nodes > 1:
             return f"{ranks} ranks, {most} on a node, need {layout.nodes} nodes: {self.hardware} is one machine"
         if self.most_nodes and layout.nodes > self.most_nodes:
-            each = min(self.ranks_per_node, most or ranks)
-            return f"{ranks} ranks need {layout.nodes} nodes of {each}: at most {self.most_nodes} on {self.hardware}"
-        threads = given.get("threads_per_rank")
+            per_node = min(self.ranks_per_node, most or ranks)
+            return (
+                f"{ranks} ranks need {layout.nodes} nodes of {per_node}: at most {self.most_nodes} on {self.hardware}"
+            )
+        threads = parameters.get("threads_per_rank")
         if self.cores and isinstance(threads, int) and threads > self.cores:
             return f"more threads than the {counted(self.cores, 'core')} of a node ({self.hardware})"
-        if why := self._cannot_limit_links(layout, given.get("link_gbit")):
-            return f"link_gbit={given['link_gbit']:g} on {self.hardware}: {why}"
+        if why := self._cannot_limit_links(layout, parameters.get("link_gbit")):
+            return f"link_gbit={parameters['link_gbit']:g} on {self.hardware}: {why}"
         if why := self._cannot_profile(profile):
             return f"profile={profile} on {self.hardware}: {why}"
-        if given.get("cores_per_rank") and (why := self._cannot_share(device)):
-            return f"cores_per_rank={given['cores_per_rank']} on {self.hardware}: {why}"
+        if parameters.get("cores_per_rank") and (why := self._cannot_share(device)):
+            return f"cores_per_rank={parameters['cores_per_rank']} on {self.hardware}: {why}"
         if why := self.unfit(precision) or self._emulates(precision, device):
             return f"{precision} on {self.hardware}: {why}"
         on_gpu = device != "cpu" and not self._computes_on_cpu(device)
-        why = capability.of_device(given, gpu=on_gpu)
+        why = capability.of_device(parameters, gpu=on_gpu)
         if not why and self.is_here:  # a cluster's compilers are known to its jobs only
-            why = capability.of_compiler(given.get("compile"))
-        own = launcher.find(str(given.get("workload", "")))
-        why = why or (own.refusal() if own else "")
+            why = capability.of_compiler(parameters.get("compile"))
+        own_launcher = launcher.find(str(parameters.get("workload", "")))
+        why = why or (own_launcher.refusal() if own_launcher else "")
         return f"{why} ({self.hardware})" if why else ""
 
     def _cannot_limit_links(self, layout: Layout, gbit: object) -> str:

@@ -51,7 +51,7 @@ class Ranks:
     cores: tuple[int, ...] = ()
     share: Share | None = None
     oversubscribed: bool = False
-    held: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    limits: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     @property
     def cores_per_device(self) -> float:
@@ -115,11 +115,12 @@ class Ranks:
         return dist.group.WORLD
 
     def split(self) -> tuple[Any, Any]:
-        """Return the group of this node's ranks, and that of the first ranks of all nodes (None on others). Collective."""
-        each = self.ranks_per_node
-        nodes = [dist.new_group(range(node * each, (node + 1) * each)) for node in range(self.nodes)]
-        leaders = dist.new_group(range(0, self.world_size, each))
-        return nodes[self.rank // each], leaders if self.local_rank == 0 else None
+        """Return the group of this node's ranks, and that of the first ranks of all nodes (None on others).
+        Collective."""
+        per_node = self.ranks_per_node
+        nodes = [dist.new_group(range(node * per_node, (node + 1) * per_node)) for node in range(self.nodes)]
+        leaders = dist.new_group(range(0, self.world_size, per_node))
+        return nodes[self.rank // per_node], leaders if self.local_rank == 0 else None
 
     def all_reduce(self, values: Tensor, group: Any) -> None:
         """Sum `values` in place over `everyone` or a group of `split`, on their device."""
@@ -128,8 +129,8 @@ class Ranks:
     def settle(self) -> None:
         """Give gloo's threads time to release their buffers after the last collective.
 
-        They need the GIL for it, a moment after the collective returned. If Python is shutting down by then, the process
-        aborts; if the group is destroyed meanwhile with the GIL held, it deadlocks (pytorch/pytorch#56297).
+        They need the GIL for it, a moment after the collective returned. If Python is shutting down by then, the
+        process aborts; if the group is destroyed meanwhile with the GIL held, it deadlocks (pytorch/pytorch#56297).
         """
         if self.backend:
             time.sleep(0.1)
@@ -143,7 +144,7 @@ class Ranks:
         if self.share is None:
             return
         try:
-            self.held.enter_context(self.share.held())
+            self.limits.enter_context(self.share.held())
         except NoShare as error:
             raise ConfigError(f"cores_per_rank={self.share.cores:g}: {error}") from None
 
@@ -152,7 +153,8 @@ class Ranks:
         if self.share is None:
             return
         step = float(self.max(torch.tensor([cpu_seconds]))) / self.share.cores
-        least, period = capability.PERIODS_OF_A_STEP, self.share.period
+        least = capability.PERIODS_OF_A_STEP
+        period = self.share.period
         if step < least * period:
             raise ConfigError(
                 f"cores_per_rank={self.share.cores:g}: a step takes {step * 1e3:.1f} ms, shorter than the {least} periods "
@@ -187,8 +189,11 @@ def present(device: torch.device | str | None = None) -> Ranks:
                 "call torch.distributed.init_process_group() before Recorder(...)"
             )
         return Ranks(device=device, threads=threads)
-    rank, world, backend = dist.get_rank(), dist.get_world_size(), dist.get_backend()
-    local, per_node = _number("LOCAL_RANK", rank), _number("LOCAL_WORLD_SIZE", world)
+    rank = dist.get_rank()
+    world = dist.get_world_size()
+    backend = dist.get_backend()
+    local = _number("LOCAL_RANK", rank)
+    per_node = _number("LOCAL_WORLD_SIZE", world)
     return Ranks(
         *(rank, world, local, per_node, device, backend),
         # Records are gathered on the host, which an NCCL-only group does not support.
@@ -261,9 +266,10 @@ def _device(config: RunConfig, local_rank: int) -> torch.device:
 
 
 def _stream(config: RunConfig, device: torch.device) -> contextlib.AbstractContextManager:
-    """The stream of the whole run: a capture needs one beside the default stream, and DDP's construction the same one."""
-    beside = config.step_graph and device.type == "cuda"
-    return torch.cuda.stream(torch.cuda.Stream(device)) if beside else contextlib.nullcontext()
+    """The stream of the whole run: a capture needs one beside the default stream, and DDP's construction the same
+    one."""
+    needs_stream = config.step_graph and device.type == "cuda"
+    return torch.cuda.stream(torch.cuda.Stream(device)) if needs_stream else contextlib.nullcontext()
 
 
 def _join(config: RunConfig, device: torch.device, rank: int, world: int) -> str:
@@ -300,7 +306,7 @@ def _rendezvous(timeout: timedelta) -> dist.Store:
 def _cores(
     config: RunConfig, device: torch.device, local_rank: int, per_node: int, world: int
 ) -> Iterator[dict[str, Any]]:
-    """Pin this rank to its cores; yields `Ranks`' threads, cores, share, held and oversubscribed."""
+    """Pin this rank to its cores; yields `Ranks`' threads, cores, share, limits and oversubscribed."""
     provenance.hardware()  # counts the available cores, so it must run before pinning
     cores = provenance.core_groups()
     on_gpu = device.type == "cuda"
@@ -313,17 +319,18 @@ def _cores(
                 f"cores_per_rank={config.cores_per_rank:g} is for CPU devices, but this rank uses a GPU: use device=cpu"
             )
         share = Share(config.cores_per_rank, config.share_period)
-    each = share.cores if share else threads
+    cores_per_rank = share.cores if share else threads
     devices = per_node
-    if own := workspace.environment().get(
+    if node_cores := workspace.environment().get(
         provenance.NODE_CORES
     ):  # this node shares its cores with others of a rehearsal
-        devices *= min(world // per_node, round(len(cores) / float(own)))
-    oversubscribed = capability.oversubscribed(devices, each, len(cores)) and not (
-        own and per_node * each <= float(own)
+        devices *= min(world // per_node, round(len(cores) / float(node_cores)))
+    oversubscribed = capability.oversubscribed(devices, cores_per_rank, len(cores)) and not (
+        node_cores and per_node * cores_per_rank <= float(node_cores)
     )
     pinned: tuple[int, ...] = ()
-    # Host threads of a GPU are pinned only on request, because the local rank does not determine which cores are near the GPU.
+    # Host threads of a GPU are pinned only on request, because the local rank does not determine which cores are near
+    # the GPU.
     if hasattr(os, "sched_setaffinity") and not oversubscribed and (not on_gpu or config.threads_per_rank):
         pinned = tuple(cpu for core in cores[local_rank * threads : (local_rank + 1) * threads] for cpu in core)
         if share:  # one logical CPU only: another share on the sibling would slow this one
@@ -332,12 +339,12 @@ def _cores(
     _pin(pinned)
     torch.set_num_threads(threads)
     try:
-        with contextlib.ExitStack() as held:
+        with contextlib.ExitStack() as limits:
             yield {
                 "threads": threads,
                 "cores": pinned,
                 "share": share,
-                "held": held,
+                "limits": limits,
                 "oversubscribed": oversubscribed,
             }
     finally:

@@ -71,7 +71,7 @@ def test_every_place_is_read_cold_and_warm_or_skipped_and_its_copy_is_gone(cifar
             *(load["seconds_per_batch"] for load in one["loader"]),
         ]
         assert all(len(seconds) == 2 and min(seconds) > 0 for seconds in times)
-    assert local["skipped"] in "\n".join(storage.table(record))
+    assert local["skipped"] in "\n".join(storage.storage_table(record))
     assert not [path for folder in (cifar10 / "data", Path("/dev/shm")) for path in folder.glob(".hpc-bench-*")]
     assert os.environ["HPC_DATA"] == str(cifar10 / "data")
 
@@ -141,7 +141,7 @@ def test_a_profile_holds_phases_and_when_gradients_are_ready(results: Path) -> N
 def test_a_cold_read_that_memory_served_shows_no_speed_of_a_disk() -> None:
     place = {"place": "shared", "filesystem": "ext4", "warm": {"bytes": 8e6, "seconds": [0.01]}}
     rates = [
-        "\n".join(storage.table({"dataset": "cifar10", "bytes": 8e6, "nodes": 1, "ranks_per_node": 1, "places": [
+        "\n".join(storage.storage_table({"dataset": "cifar10", "bytes": 8e6, "nodes": 1, "ranks_per_node": 1, "places": [
             place | {"cold": {"bytes": 8e6, "seconds": [seconds]}}]}))
         for seconds in (0.08, 0.011)
     ]  # fmt: skip

@@ -104,7 +104,7 @@ def test_interrupted_by_hand_it_leaves_no_process_and_no_report(doctor) -> None:
 
 @pytest.mark.parametrize(("here", "known"), [("lumi-g-gpu", True), ("elsewhere", False)])
 def test_the_torch_build_is_the_cluster_files_where_the_machine_is_one(here, known) -> None:
-    assert starting._build(here) == (cluster.read("lumi-g").software.torch if known else "")
+    assert starting._build(here) == (cluster.read_cluster("lumi-g").software.torch if known else "")
 
 
 @pytest.mark.gpu

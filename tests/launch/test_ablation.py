@@ -36,7 +36,7 @@ name = "layout"
 parameters = { channels_last = true }
 about = "pixels beside their channels"
 """
-SHIPPED = [name for name in paths.study_files() if studies.read(name).ablation]
+SHIPPED = [name for name in paths.study_files() if studies.read_study_file(name).ablation]
 TEXTBOOK = {"loader": "workers", "loader_workers": 0, "channels_last": False, "fused_optimizer": False,
             "precision": "fp32", "compile": "off", "parallel": "none", "pin_memory": True}  # fmt: skip
 

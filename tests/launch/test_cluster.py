@@ -55,17 +55,17 @@ def write(tmp_path: Path):
 
 
 def test_a_rank_is_a_gpu_or_a_core(write) -> None:
-    mine = clusters.read(write())
+    mine = clusters.read_cluster(write())
     assert (mine.name, mine.node().name, mine.hardware_id()) == ("mine", "a100", "mine-a100")
     assert [(n.name, n.ranks, n.device, n.vendor) for n in (mine.node("a100"), mine.node("fat"))] == [
         ("a100", 4, "cuda", "nvidia"), ("fat", 128, "cpu", ""),
     ]  # fmt: skip
-    amd = clusters.read(write(GOOD.replace('"a100"\ngres', '"mi250x"\ngres')))
+    amd = clusters.read_cluster(write(GOOD.replace('"a100"\ngres', '"mi250x"\ngres')))
     assert amd.node().vendor == "amd"
 
 
 def test_what_holds_for_all_studies_comes_first(write) -> None:
-    mine = clusters.read(write())
+    mine = clusters.read_cluster(write())
     strong, other = mine.overrides("strong"), mine.overrides("weak", "fat")
     assert (strong.repeats, strong.ranks) == (5, [1, 2])
     assert strong.parameters == {"device": "cuda", "workload": "cnn", "epochs": 3}
@@ -76,11 +76,11 @@ def test_a_rehearsal_carries_the_machine_that_it_is_on(write, monkeypatch: pytes
     monkeypatch.delenv("HPC_CLUSTER", raising=False)
     here = provenance.hardware_id()
     monkeypatch.setenv("HPC_CLUSTER", "elsewhere")  # as inside a job
-    assert clusters.read(write("rehearsal = true" + GOOD)).hardware_id("fat") == f"mine-fat-{here}"
+    assert clusters.read_cluster(write("rehearsal = true" + GOOD)).hardware_id("fat") == f"mine-fat-{here}"
 
 
 def test_shared_nodes_are_paid_by_the_share_and_a_missing_precision_has_its_reason(write) -> None:
-    a100, fat = (clusters.read(write()).node(name) for name in ("a100", "fat"))
+    a100, fat = (clusters.read_cluster(write()).node(name) for name in ("a100", "fat"))
     assert a100.cost(nodes=2, ranks_per_node=1, hours=3) == 4.0 * 2 * 3 / 4
     assert fat.cost(nodes=2, ranks_per_node=1, hours=3) == 1.0 * 2 * 3
     assert a100.refusal("bf16") == ""
@@ -105,7 +105,7 @@ def test_a_wrong_file_is_refused(write, right: str, wrong: str, message: str) ->
     assert right in GOOD
     path = write(GOOD.replace(right, wrong))
     with pytest.raises(clusters.ClusterError, match=message):
-        clusters.read(path)
+        clusters.read_cluster(path)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_a_wrong_file_is_refused(write, right: str, wrong: str, message: str) ->
 def test_text_that_a_shell_or_slurm_could_take_for_more_is_refused(write, right: str, wrong: str) -> None:
     assert right in GOOD
     with pytest.raises(clusters.ClusterError, match=r"mine\.toml: .*should match pattern"):
-        clusters.read(write(GOOD.replace(right, wrong)))
+        clusters.read_cluster(write(GOOD.replace(right, wrong)))
 
 
 def test_an_unknown_cluster_or_node_type_is_refused(write) -> None:
@@ -132,19 +132,19 @@ def test_an_unknown_cluster_or_node_type_is_refused(write) -> None:
         (write(name="my cluster.toml"), "a cluster's name is letters"),
     ):
         with pytest.raises(clusters.ClusterError, match=why):
-            clusters.read(name)
+            clusters.read_cluster(name)
     with pytest.raises(clusters.ClusterError, match=r"cluster mine has no node type 'a10'"):
-        clusters.read(write()).node("a10")
+        clusters.read_cluster(write()).node("a10")
 
 
 def test_a_users_own_study_is_rehearsed_as_it_is() -> None:
     """Only the shipped studies are made small: another's workload is never replaced behind its back."""
-    own = clusters.read("rehearsal").overrides("my-own-study")
+    own = clusters.read_cluster("rehearsal").overrides("my-own-study")
     assert set(own.parameters) == {"device", "threads_per_rank"}
     assert not own.ranks
-    shared = clusters.read("rehearsal").rehearsed(links=None, share=0.14).overrides("my-own-study")
+    shared = clusters.read_cluster("rehearsal").rehearsed(links=None, share=0.14).overrides("my-own-study")
     assert (shared.parameters["cores_per_rank"], shared.parameters["threads_per_rank"]) == (0.14, None)
-    assert clusters.read("rehearsal").overrides("strong").parameters["workload"] == "cnn"
+    assert clusters.read_cluster("rehearsal").overrides("strong").parameters["workload"] == "cnn"
 
 
 def test_a_wrong_file_matters_only_to_its_own_cluster(write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

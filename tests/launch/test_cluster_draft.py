@@ -74,7 +74,7 @@ SITE = [
 def test_a_draft_is_a_cluster_file_with_every_guess_explained(folder: Path) -> None:
     text = cluster_draft.draft("Big Site", SITE, ["theory", "vision"])
     (folder / "site.toml").write_text(text)
-    site = clusters.read("site")
+    site = clusters.read_cluster("site")
     assert list(site.nodes) == ["all-v100", "all-a40", "all-xyz-9000", "short", "all-64cores"]
     v100, a40, unknown, a100, cpu = site.nodes.values()
     assert (v100.gpu, v100.gres, v100.precisions) == ("v100", "gpu:tesla_v100", ["fp32", "fp16"])
@@ -94,7 +94,7 @@ def test_a_draft_is_a_cluster_file_with_every_guess_explained(folder: Path) -> N
 def test_a_short_partition_shortens_the_jobs_and_types_have_names_of_their_own(folder: Path) -> None:
     alike = [nodes("gpu.1", 1, cores=8), nodes("gpu_1", 1, cores=8)]
     (folder / "s.toml").write_text(cluster_draft.draft("s", alike, []))
-    site = clusters.read("s")
+    site = clusters.read_cluster("s")
     assert site.slurm.time == "00:20:00"
     assert {n.name: n.partition for n in site.nodes.values()} == {"gpu-1": "gpu.1", "gpu-1-2": "gpu_1"}
 
@@ -112,7 +112,7 @@ def test_a_real_slurm_is_drafted_and_takes_what_the_draft_asks_for(
 ) -> None:
     path = cluster_draft.init()
     assert path == folder / f"{on_cluster.name}.toml"
-    drafted = clusters.read(on_cluster.name)
+    drafted = clusters.read_cluster(on_cluster.name)
     node = drafted.node()
     assert (node.partition, node.gpus, node.most_nodes, node.gres) == ("gpu", 4, len(on_cluster.nodes), "")
     # Slurm itself is asked whether it would run such a job.

@@ -63,7 +63,7 @@ def test_ranks_between_which_a_link_is_measured_lie_on_nodes_of_their_own(result
 
 
 def test_links_limited_by_hand_are_part_of_the_hardwares_name() -> None:
-    rehearsal = cluster.read("rehearsal").rehearsed(links="")
+    rehearsal = cluster.read_cluster("rehearsal").rehearsed(links="")
     plain = rehearsal.hardware_id()
     by_hand = rehearsal.rehearsed(links="2.5gbit")
     assert by_hand.hardware_id() == f"{plain}-2.5gbit"

@@ -41,7 +41,7 @@ def test_complete_runs_arrive_others_do_not(there: Path, results: Path) -> None:
     done = pull(str(there))
     assert done.fetched == [run.name for run in REFERENCE[:2]]
     assert list(done.refused) == [REFERENCE[3].name]
-    assert (done.here, done.unfinished) == (0, 1)
+    assert (done.present, done.unfinished) == (0, 1)
     assert sorted(p.name for p in (results / "runs").iterdir()) == done.fetched
     arrived = results / "runs" / done.fetched[0]
     assert (arrived / "epochs.csv").read_bytes() == packed.content(REFERENCE[0] / "epochs.csv")
@@ -61,7 +61,7 @@ def test_what_is_here_is_not_fetched_again_and_a_half_run_makes_way(there: Path,
     assert half.name in pull(str(there), profiles=False).fetched
     assert json.loads((half / "status.json").read_text())["state"] == "complete" and not (half / "profile").exists()
     again = pull(str(there))
-    assert (again.fetched, again.here) == ([], 2)
+    assert (again.fetched, again.present) == ([], 2)
     shutil.rmtree(half)
     pull(str(there))
     assert (half / "profile/rank0.trace.json.gz").exists()

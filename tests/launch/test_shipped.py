@@ -29,7 +29,9 @@ ON_GPUS = [
     "workshop",
     "wide",
 ]
-ELSEWHERE = [(name, node) for name in clusters.known() if name != "rehearsal" for node in clusters.read(name).nodes]
+ELSEWHERE = [
+    (name, node) for name in clusters.known() if name != "rehearsal" for node in clusters.read_cluster(name).nodes
+]
 
 
 @pytest.fixture
@@ -38,7 +40,7 @@ def plan(results: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(datasets, "load", lambda *_: None)
 
     def plan(study: str, name: str, node_type: str = "", **place) -> studies.Plan:
-        found = clusters.read(name)
+        found = clusters.read_cluster(name)
         node = found.node(node_type)
         here = {name: value for name, value in found.overrides(study, node.name) if name != "nodes"}
         known = {"ranks_per_node": node.ranks, "most_nodes": node.most_nodes or None, "unfit": node.refusal}
@@ -49,7 +51,7 @@ def plan(results: Path, monkeypatch: pytest.MonkeyPatch):
 
 @pytest.mark.parametrize(("name", "node_type"), ELSEWHERE)
 def test_jobs_there_have_an_environment(tmp_path: Path, name: str, node_type: str) -> None:
-    found = clusters.read(name)
+    found = clusters.read_cluster(name)
     text = job_environment.render(found, found.node(node_type), root=tmp_path)
     checker = shutil.which("shellcheck")
     if checker is None and not os.environ.get("CI"):
@@ -145,4 +147,4 @@ def test_the_documented_cluster_file_is_one(tmp_path: Path) -> None:
     page = (paths.jobs() / "README.md").read_text()
     (example,) = [block for block in re.findall(r"```toml\n(.*?)```", page, re.S) if "[nodes." in block]
     (tmp_path / "example.toml").write_text(example)
-    assert clusters.read(tmp_path / "example.toml").overrides("strong").ranks == [1, 2, 4]
+    assert clusters.read_cluster(tmp_path / "example.toml").overrides("strong").ranks == [1, 2, 4]

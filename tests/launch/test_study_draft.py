@@ -92,7 +92,7 @@ def test_a_slow_workload_has_few_steps_and_its_own_optimizer_and_rare_tests(fold
     for name in ("small", "own"):
         path = folder / f"{name}.toml"
         path.write_text(study_draft.draft(f"drafted:{name}"))
-        parameters[name] = studies.read(str(path)).parameters
+        parameters[name] = studies.read_study_file(str(path)).parameters
     assert parameters["own"]["steps_per_epoch"] == 10 < parameters["small"]["steps_per_epoch"]
     assert "optimizer" not in parameters["own"] and "optimizer" in parameters["small"]
     assert (

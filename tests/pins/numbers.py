@@ -270,7 +270,7 @@ def plan() -> Pins:
     """What the planned studies take, as chapter 07 predicts it from the operations counted in one set."""
     own = ResultSet("epyc-avx512")
     planned = tomllib.loads((paths.root() / "paper/plan.toml").read_text())
-    site = cluster.read("leonardo")
+    site = cluster.read_cluster("leonardo")
     node, seen, estimates, prices = site.node(), set(), {}, {}
     predict = fit.predictor(
         own.runs, own.found.epochs, probes.read_probes("compute", own.folder), gbit=site.network.link_gbit or math.inf

@@ -214,7 +214,7 @@ def test_of_a_study_its_chapters_their_exports_and_its_runs(exported: Path, tmp_
     everything = records.load(exported), exports.read(exported)
     half, laptop = (lookup.gather(exported, *everything, study) for study in ("half", "laptop"))
     assert list(half.exported.tables) == ["topic"] and not half.exported.figures
-    assert set(half.series) == set(half.found.runs.run_id), "its own runs, and those behind its exports"
+    assert set(half.series) == set(half.record_set.runs.run_id), "its own runs, and those behind its exports"
     assert len(laptop.exported.tables) == 2 and laptop.exported.figures
 
 

@@ -149,7 +149,7 @@ def test_a_rehearsal_costs_the_same_over_any_link(results: Path) -> None:
         plain: "cpu", limited: "cpu", "leonardo-gpu": "gpu"
     }  # fmt: skip
     gbits = clusters.link_gbits(asked)
-    assert gbits == {"leonardo-gpu": clusters.read("leonardo").network.link_gbit} | {
+    assert gbits == {"leonardo-gpu": clusters.read_cluster("leonardo").network.link_gbit} | {
         limited: 0.3, "gone-cpu-0123abcd-1gbit": 1.0
     }  # fmt: skip
 

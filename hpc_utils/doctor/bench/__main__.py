@@ -67,7 +67,7 @@ def main(arguments: list[str]) -> int:
                 record |= allreduce.measure(ranks, largest=options.largest, link_gbit=limit, **shared)
             else:
                 record |= storage.measure(ranks, dataset=options.dataset, **shared)
-            for line in {"allreduce": allreduce.allreduce_table, "storage": storage.table}[benchmark](record):
+            for line in {"allreduce": allreduce.allreduce_table, "storage": storage.storage_table}[benchmark](record):
                 console.line(line)
             if ranks.is_main:
                 record |= {"provenance": provenance.collect()}

@@ -1,7 +1,7 @@
 """How fast a data set is read, cold and warm, from the places that a job can use, and how fast the loader is there.
 
-Each node has one copy in each place; all ranks read at once, each its own part, in shuffled batches, as in training. Cold data
-were dropped from the node's page cache; caches behind it (of a server or a hypervisor) remain unknown.
+Each node has one copy in each place; all ranks read at once, each its own part, in shuffled batches, as in training.
+Cold data were dropped from the node's page cache; caches behind it (of a server or a hypervisor) remain unknown.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 BATCHES = (32, 64, 128, 256, 512)  # of the loader itself
 PASS = 4.0  # s that one pass over the data should take at most
-MOMENT, MOST = 0.15, 50  # s that the loader is measured for each batch size, and batches at most
+MOMENT = 0.15  # s that the loader is measured for each batch size
+MOST = 50  # batches of that measurement at most
 
 
 def require(dataset: str) -> datasets.Images:
@@ -76,7 +77,7 @@ def measure(ranks: Ranks, *, dataset: str, repeats: int, seconds: float, console
         }
 
 
-def table(record: Mapping[str, Any]) -> Iterator[str]:
+def storage_table(record: Mapping[str, Any]) -> Iterator[str]:
     """The record's medians: how fast each place is read. A cold rate that memory served is no speed of a disk."""
     layout = f"{record['nodes']} x {record['ranks_per_node']} ranks"
     yield f"{record['dataset']}, {record['bytes'] / 1e6:.0f} MB, read by {layout} at once, each its part"
@@ -87,8 +88,8 @@ def table(record: Mapping[str, Any]) -> Iterator[str]:
             yield f"{start}  not read: {place['skipped']}"
         else:
             cold, warm = (place[s]["bytes"] / median(place[s]["seconds"]) / 1e6 for s in ("cold", "warm"))
-            shown = "from memory" if probes.is_read_from_memory(place) else f"{cold:,.0f}"
-            yield f"{start}  {shown:>11}  {warm:11,.0f}"
+            cold_rate = "from memory" if probes.is_read_from_memory(place) else f"{cold:,.0f}"
+            yield f"{start}  {cold_rate:>11}  {warm:11,.0f}"
 
 
 class _Place:
@@ -97,7 +98,9 @@ class _Place:
     def __init__(
         self, ranks: Ranks, name: str, folder: Path, dataset: str, images: np.ndarray, copies: ExitStack
     ) -> None:
-        self.ranks, self.dataset, self.images = ranks, dataset, len(images)
+        self.ranks = ranks
+        self.dataset = dataset
+        self.images = len(images)
         self.home = folder / f".hpc-bench-{ranks.broadcast(uuid.uuid4().hex)}-{ranks.rank // ranks.ranks_per_node}"
         self.record: dict[str, Any] = {"place": name, "filesystem": filesystem(folder)}
         refusals = filter(None, ranks.gather("" if ranks.local_rank else self._copy(images.nbytes, copies)))
@@ -143,7 +146,8 @@ class _Place:
                 drop_cache(file.fileno())
 
     def _pass(self, mine: np.ndarray, most: int = 0) -> tuple[float, int, int]:
-        """(seconds of the slowest rank, bytes of all ranks, reads of each rank at least) of `doctor.storage.read_batches`."""
+        """(seconds of the slowest rank, bytes of all ranks, reads of each rank at least) of
+        `doctor.storage.read_batches`."""
         import torch
 
         self.ranks.barrier()
@@ -196,6 +200,6 @@ def load_batches(dataset: str, batch: int, ranks: Ranks) -> Iterator[Any]:
 
     config = RunConfig(workload="cnn", dataset=dataset, batch_per_device=batch)
     workload = resolve(config)
-    whole = batch * ranks.world_size
-    sampler = Sampler(len(workload.train), whole, rank=ranks.rank, world_size=ranks.world_size, steps=10_000)
+    global_batch = batch * ranks.world_size
+    sampler = Sampler(len(workload.train), global_batch, rank=ranks.rank, world_size=ranks.world_size, steps=10_000)
     return Loader(workload.train, workload, config, ranks.device).batches(sampler.epoch(1), 1)

@@ -14,7 +14,7 @@ from hpc_utils.publish.address import relative
 from hpc_utils.records.atomic import write_text
 from hpc_utils.records.study import StudyIndex, StudyRun
 
-from .chapter import FOLDER, Exporter, ReportError, name_of, read, unique
+from .chapter import FOLDER, Exporter, ReportError, name_of, read_notebook, unique
 
 if TYPE_CHECKING:
     import jinja2
@@ -27,10 +27,11 @@ RESERVED = {"top", "main", "contents", "zoom", "stale", "tables", "figures", "ru
 
 
 def bind(results: str | Path, study: str = "", output: Path | None = None) -> Path:
-    """Write the reports of a result set, its folder or name, from its executed chapters; returns the path of the one asked for.
+    """Write the reports of a result set, its folder or name, from its executed chapters; returns the path of the one
+    asked for.
 
-    Each study has `report/STUDY/index.html`. `report/index.html` is that of a set's only study, or lists the studies. Of a `study`
-    its own and the latter are written; with `output` nothing but the one asked for.
+    Each study has `report/STUDY/index.html`. `report/index.html` is that of a set's only study, or lists the studies.
+    Of a `study` its own and the latter are written; with `output` nothing but the one asked for.
 
     Raises:
         UnknownStudy: the study was never run with these results. NoResultSet: there are no runs.
@@ -39,7 +40,9 @@ def bind(results: str | Path, study: str = "", output: Path | None = None) -> Pa
     from .lookup import gather
 
     results = paths.result_set(results)
-    found, exported, reports = records.load(results), exports.read(results), results / "report"
+    record_set = records.load(results)
+    exported = exports.read(results)
+    reports = results / "report"
     if output:
         pages = {study: output}
     else:
@@ -47,17 +50,20 @@ def bind(results: str | Path, study: str = "", output: Path | None = None) -> Pa
         pages = {name: reports / name / "index.html" for name in names} | {"": reports / "index.html"}
     heads: dict[str, Head] = {}
     for name, page in pages.items():
-        evidence = gather(results, found, exported, name)
+        evidence = gather(results, record_set, exported, name)
         for index in evidence.studies:
-            heads[index.name] = heads.get(index.name) or head(found, index)
-        own = {reports / index.name / "index.html": heads[index.name] for index in evidence.studies}
-        if len(own) == 1:
-            write_report(evidence.chapters, page, *own.values(), evidence=evidence)
+            heads[index.name] = heads.get(index.name) or head(record_set, index)
+        heads_by_page = {reports / index.name / "index.html": heads[index.name] for index in evidence.studies}
+        if len(heads_by_page) == 1:
+            write_report(evidence.chapters, page, *heads_by_page.values(), evidence=evidence)
         else:
             runs = [StudyRun(run_id=run) for run in evidence.series]
-            whole = head(found, StudyIndex(title=f"Studies in {results.name}", runs=runs))
-            listed = [(relative(path, page.parent) if path.is_file() else "", one) for path, one in own.items()]
-            write_report(evidence.chapters, page, whole, listed, evidence)
+            overview = head(record_set, StudyIndex(title=f"Studies in {results.name}", runs=runs))
+            listed = [
+                (relative(path, page.parent) if path.is_file() else "", study_head)
+                for path, study_head in heads_by_page.items()
+            ]
+            write_report(evidence.chapters, page, overview, listed, evidence)
     return pages[study]
 
 
@@ -85,15 +91,16 @@ def write_report(
 
     from .lookup import Lookup
 
-    output, taken = Path(output).absolute(), set(RESERVED)
-    notebooks = [(path, read(path)) for path in chapters]
+    output = Path(output).absolute()
+    used_anchors = set(RESERVED)
+    notebooks = [(path, read_notebook(path)) for path in chapters]
     names = [name_of(path, notebook) for path, notebook in notebooks]
-    anchors = [unique(name, taken) for name in names]
+    anchors = [unique(name, used_anchors) for name in names]
     by_path = {path.resolve(): anchor for path, anchor in zip(chapters, anchors, strict=True)}
     lookup = Lookup(evidence, output, by_path) if evidence else None
     by_name = dict(zip(reversed(names), reversed(anchors), strict=True))  # of two with one name, the first
     export = Exporter(by_name, lookup.captions if lookup else {})
-    bound = [export(*one, anchor) for one, anchor in zip(notebooks, anchors, strict=True)]
+    bound = [export(path, notebook, anchor) for (path, notebook), anchor in zip(notebooks, anchors, strict=True)]
     titles = [chapter.title for chapter in bound]
     for chapter in bound:
         if titles.count(chapter.title) > 1:

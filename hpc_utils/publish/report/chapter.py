@@ -42,10 +42,10 @@ class Chapter:
     label: str = ""  # the title in the navigation
     body: str = ""
     sections: list[tuple[str, str]] = field(default_factory=list)  # anchor, heading
-    taken: set[str] = field(default_factory=set)  # anchors so far
+    used_anchors: set[str] = field(default_factory=set)  # anchors so far
 
 
-def read(path: Path) -> NotebookNode:
+def read_notebook(path: Path) -> NotebookNode:
     """The notebook in `path`.
 
     Raises:
@@ -71,13 +71,14 @@ def slug(text: str) -> str:
     return re.sub(r"[\W_]+", "-", text.lower()).strip("-") or "section"
 
 
-def unique(text: str, taken: set[str]) -> str:
-    """The slug of `text`, with a number if it is in `taken`, which it joins."""
-    name, number = slug(text), 1
-    while name in taken:
+def unique(text: str, used_anchors: set[str]) -> str:
+    """The slug of `text`, with a number if it is in `used_anchors`, which it joins."""
+    name = slug(text)
+    number = 1
+    while name in used_anchors:
         number += 1
         name = f"{slug(text)}-{number}"
-    taken.add(name)
+    used_anchors.add(name)
     return name
 
 
@@ -97,20 +98,22 @@ class Exporter:
         cells = [cell for cell in notebook.cells if ERROR_NOTICE not in cell.metadata.get("tags", ())]
         notebook.cells = list(_shown(cells))
         code = [cell for cell in notebook.cells if cell.cell_type == "code"]
-        errors = [(one, cell) for cell in code for one in cell.outputs if one.output_type == "error"]
+        errors = [(output, cell) for cell in code for output in cell.outputs if output.output_type == "error"]
         for number, (error, _) in enumerate(errors, 1):
             error.anchor = f"{anchor}.error-{number}"
-        about, name = notebook.metadata.get("papermill", {}), name_of(path, notebook)
+        execution = notebook.metadata.get("papermill", {})
+        name = name_of(path, notebook)
         unexpected = any("raises-exception" not in cell.metadata.get("tags", ()) for _, cell in errors)
         chapter = Chapter(
-            anchor, path.parent.name, _source(name, about), about.get("parameters", {}),
-            failed=bool(about.get("exception")) or unexpected, error=errors[0][0].ename if errors else "",
+            anchor, path.parent.name, _source(name, execution), execution.get("parameters", {}),
+            failed=bool(execution.get("exception")) or unexpected, error=errors[0][0].ename if errors else "",
         )  # fmt: skip
         body, resources = _html().from_notebook_node(
             notebook, {"metadata": {"path": str(path.parent)}, "chapter": chapter, **self.page}
         )
         chapter = resources["chapter"]  # nbconvert's copy, which the template's filters filled
-        chapter.body, chapter.title = body, chapter.title or name
+        chapter.body = body
+        chapter.title = chapter.title or name
         chapter.label = chapter.title
         return chapter
 
@@ -134,25 +137,28 @@ def _html() -> HTMLExporter:
 
 
 def _shown(cells: Iterable[NotebookNode]) -> Iterator[NotebookNode]:
-    """The cells, without the outputs on what the study does not measure, and without sections that have no other outputs."""
+    """The cells, without the outputs on what the study does not measure, and without sections that have no other
+    outputs."""
     heading = itertools.accumulate(cell.cell_type == "markdown" and cell.source.startswith("#") for cell in cells)
     for _, numbered in itertools.groupby(zip(heading, cells, strict=True), key=lambda pair: pair[0]):
         section = [cell for _, cell in numbered]
         code = [cell for cell in section if cell.get("outputs")]
         for cell in code:
             cell.outputs = [
-                one for one in cell.outputs if not one.get("metadata", {}).get("text/markdown", {}).get("elsewhere")
+                output
+                for output in cell.outputs
+                if not output.get("metadata", {}).get("text/markdown", {}).get("elsewhere")
             ]
         if not code or any(cell.outputs for cell in code):
             yield from section
 
 
-def _source(name: str, about: Mapping[str, Any]) -> str:
+def _source(name: str, execution: Mapping[str, Any]) -> str:
     """`03_scaling.ipynb, executed 2026-11-24 20:01 UTC, 14 s`."""
     parts = [f"{name}.ipynb"]
-    if started := about.get("start_time"):
+    if started := execution.get("start_time"):
         parts.append(f"executed {datetime.fromisoformat(started).astimezone(UTC):%Y-%m-%d %H:%M} UTC")
-        parts.append(f"{about.get('duration') or 0:.0f} s")
+        parts.append(f"{execution.get('duration') or 0:.0f} s")
     return ", ".join(parts)
 
 
@@ -160,7 +166,8 @@ def _markdown(context: Any, source: str) -> str:
     """The filter `markdown2html`: headings become sections of the chapter, links lead to places in the page."""
     from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
 
-    resources, cell = context["resources"], context.get("cell", {})
+    resources = context["resources"]
+    cell = context.get("cell", {})
     chapter: Chapter = resources["chapter"]
     is_banner = "run-failed" in cell.get("metadata", {}).get("tags", ())
 
@@ -174,7 +181,8 @@ def _markdown(context: Any, source: str) -> str:
             if level == 1 and not chapter.title:
                 chapter.title = plain
                 return ""
-            anchor, level = f"{chapter.anchor}--{unique(plain, chapter.taken)}", min(max(level + 1, 3), 6)
+            anchor = f"{chapter.anchor}--{unique(plain, chapter.used_anchors)}"
+            level = min(max(level + 1, 3), 6)
             if level == 3:
                 chapter.sections.append((anchor, plain))
             return f'<h{level} id="{anchor}">{text}</h{level}>\n'
@@ -203,12 +211,13 @@ def _markdown(context: Any, source: str) -> str:
     return _whole(MarkdownWithMath(renderer=renderer).render(source), outside=False)
 
 
-def _target(url: str, own: str, anchors: Mapping[str, str]) -> str:
-    """The target in the page of a link from the chapter `own`; "" if it leads to a file that is not in the page."""
+def _target(url: str, anchor: str, anchors: Mapping[str, str]) -> str:
+    """The target in the page of a link from the chapter `anchor`; "" if it leads to a file that is not in the
+    page."""
     if re.match(r"(https?|mailto|data):", url):
         return url
     file, _, place = url.partition("#")
-    chapter = anchors.get(Path(file).stem) if file.endswith(".ipynb") else "" if file else own
+    chapter = anchors.get(Path(file).stem) if file.endswith(".ipynb") else "" if file else anchor
     return f"#{chapter}--{slug(place)}" if chapter and place else f"#{chapter}" if chapter else ""
 
 

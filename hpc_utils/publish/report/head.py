@@ -16,29 +16,30 @@ class Head(NamedTuple):
     """What a study reached.
 
     Attributes:
-        facts: where the numbers come from. outcome: as of `scaling.outcome`. targets: as of `targets.judge`, of its curves.
-            wrong: as of `anomalies.find`.
+        facts: where the numbers come from. outcome: as of `scaling.outcome`. targets: as of `targets.judge`, of its
+            curves.
+            findings: as of `anomalies.find`.
     """
 
     index: StudyIndex
     facts: Mapping[str, str]
     outcome: Sequence[Row]
     targets: Sequence[Row]
-    wrong: Sequence[Row]
+    findings: Sequence[Row]
 
 
-def head(found: Records, index: StudyIndex) -> Head:
-    """The head of the report on the study `index`, of whose runs `found` has all."""
-    own = found.only(index.run_ids)
-    runs = own.runs
+def head(record_set: Records, index: StudyIndex) -> Head:
+    """The head of the report on the study `index`, of whose runs `record_set` has all."""
+    study_records = record_set.only(index.run_ids)
+    runs = study_records.runs
     judged = targets.judge(scaling.efficiency(runs), index.scaling_targets)
-    shown = (scaling.outcome(runs, own.epochs), judged[judged.runs.map(len) > 0], anomalies.find(runs))
+    tables = (scaling.outcome(runs, study_records.epochs), judged[judged.runs.map(len) > 0], anomalies.find(runs))
     commits = runs.commit.str[: provenance.SHORT] + runs.dirty.map({True: " (modified)"}).fillna("")
-    about = {"device": runs.device_name, "commit": commits, "code digest": runs.digest, "torch": runs.torch}
+    columns = {"device": runs.device_name, "commit": commits, "code digest": runs.digest, "torch": runs.torch}
     ends = sorted(runs.started)[:: max(len(runs) - 1, 1)]
     facts = {
         f"runs{index.name and ' of the study'}": f"{len(runs)} of {len(index.run_ids)} complete",
         "measured (UTC)": " to ".join(time[:16].replace("T", " ") for time in ends),
-        **{name: ", ".join(sorted(set(column.dropna()))) for name, column in about.items()},
+        **{name: ", ".join(sorted(set(column.dropna()))) for name, column in columns.items()},
     }
-    return Head(index, facts, *(one.to_dict("records") for one in shown))
+    return Head(index, facts, *(table.to_dict("records") for table in tables))

@@ -1,4 +1,5 @@
-"""What can be looked up in the report: tables and figures of the chapters, and every run, with links to their files."""
+"""What can be looked up in the report: tables and figures of the chapters, and every run, with links to their
+files."""
 
 from __future__ import annotations
 
@@ -36,11 +37,12 @@ class Evidence:
     """The records, the exports and what is stale of a result set, or of one of its studies.
 
     Attributes:
-        found: all runs of the set. chapters: executed notebooks. series: {run to show: its series}, in the studies' order.
+        record_set: all runs of the set. chapters: executed notebooks. series: {run to show: its series}, in the
+            studies' order.
     """
 
     results: Path
-    found: records.Records
+    record_set: records.Records
     exported: Exports
     studies: Sequence[StudyIndex]
     chapters: Sequence[Path]
@@ -50,13 +52,13 @@ class Evidence:
     @property
     def failed(self) -> list[tuple[str, str]]:
         """The runs that failed, each with the reason."""
-        runs = [run for run in self.series if self.found.unfinished.get(run) == "failed"]
+        runs = [run for run in self.series if self.record_set.unfinished.get(run) == "failed"]
         return [(run, _state(run, self).partition("\n")[0]) for run in runs]
 
 
-def gather(results: Path, found: records.Records, exported: Exports, study: str = "") -> Evidence:
-    """The evidence, of all runs and exports of the set; of a study its runs, its executed chapters, what they exported, and the runs
-    behind that; of a set of several studies not their chapters, but those on all runs.
+def gather(results: Path, record_set: records.Records, exported: Exports, study: str = "") -> Evidence:
+    """The evidence, of all runs and exports of the set; of a study its runs, its executed chapters, what they
+    exported, and the runs behind that; of a set of several studies not their chapters, but those on all runs.
 
     Raises:
         UnknownStudy: no such study, or a damaged one.
@@ -83,13 +85,13 @@ def gather(results: Path, found: records.Records, exported: Exports, study: str 
         for run in index.runs:
             series.setdefault(run.run_id, []).append(f"{index.name}: {run.series}" if several else run.series)
     behind = (run for page in exported.pages.values() for run in page["runs"])
-    for run in behind if study else (*found.runs.run_id, *found.refused, *found.unfinished):
+    for run in behind if study else (*record_set.runs.run_id, *record_set.refused, *record_set.unfinished):
         series.setdefault(run, [])
-    faults = records.by_former_code(found, results, study)
-    faults += [fault for stem in exported.pages for fault in staleness.page_faults(exported, stem, found)]
+    faults = records.by_former_code(record_set, results, study)
+    faults += [fault for stem in exported.pages for fault in staleness.page_faults(exported, stem, record_set)]
     faults += staleness.computed_otherwise(exported)
     joined = {run: ", ".join(names) for run, names in series.items()}
-    return Evidence(results, found, exported, studies, chapters, list(dict.fromkeys(faults)), joined)
+    return Evidence(results, record_set, exported, studies, chapters, list(dict.fromkeys(faults)), joined)
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,7 @@ class Table:
     """A section of the page. `rows`: {anchor: {column: cell}}."""
 
     name: str
-    about: str
+    description: str
     rows: Mapping[str, Mapping[str, str]]
     note: str = ""
 
@@ -110,16 +112,21 @@ class Lookup:
     """
 
     def __init__(self, evidence: Evidence, page: Path, chapters: Mapping[Path, str]) -> None:
-        self.evidence, self.page, self.chapters = evidence, page, chapters
+        self.evidence = evidence
+        self.page = page
+        self.chapters = chapters
         self.places = {run: place for place, run in enumerate(evidence.series)}
         tables, figures = evidence.exported.tables, evidence.exported.figures
         self.captions = {name: self._caption(figure) for name, figure in figures.items()}
-        about = "Each table that a chapter exports: a row for each configuration, with 95 % intervals and the runs behind them."
+        description = (
+            "Each table that a chapter exports: a row for each configuration, with 95 % intervals and the runs behind "
+            "them."
+        )
         rows = {f"table-{name}": self._item(item) for name, item in tables.items()}
-        found = [Table("tables", about, rows)]
+        sections = [Table("tables", description, rows)]
         rows = {f"figure-{name}": self._item(item) for name, item in figures.items()}
-        found.append(Table("figures", "Each figure that a chapter exports, with the data that it shows.", rows))
-        self.tables = [table for table in (*found, self._runs()) if table.rows]
+        sections.append(Table("figures", "Each figure that a chapter exports, with the data that it shows.", rows))
+        self.tables = [table for table in (*sections, self._runs()) if table.rows]
 
     def _file(self, name: str, text: str) -> str:
         """A link to a file of the result set, or to the one that it is packed in; plain text if there is none."""
@@ -127,10 +134,10 @@ class Lookup:
         return Markup('<a href="{}">{}</a>').format(relative(path, self.page.parent), text) if path else text
 
     def _item(self, item: Item) -> dict[str, str]:
-        shown = (f"{name} ({unit})" for name, unit in item.quantities.items() if unit not in ("text", "count"))
-        quantities = {"quantities (unit)": ", ".join(shown)} if item.units else {}
-        own = {"name": Markup("<b>{}</b>").format(item.name), "what it shows": item.caption}
-        return own | quantities | self._source(item)
+        labels = (f"{name} ({unit})" for name, unit in item.quantities.items() if unit not in ("text", "count"))
+        quantities = {"quantities (unit)": ", ".join(labels)} if item.units else {}
+        cells = {"name": Markup("<b>{}</b>").format(item.name), "what it shows": item.caption}
+        return cells | quantities | self._source(item)
 
     def _source(self, item: Item) -> dict[str, str]:
         """Runs (a link that shows them in their table), chapter with its commit, and files."""
@@ -153,16 +160,18 @@ class Lookup:
 
     def _runs(self) -> Table:
         """Every run, whatever its state; columns that are empty for all runs are omitted."""
-        complete = {run["run_id"]: run for run in self.evidence.found.runs.to_dict("records")}
-        defaults, rows, states = RunConfig().model_dump(), {}, Counter()
+        complete = {run["run_id"]: run for run in self.evidence.record_set.runs.to_dict("records")}
+        defaults = RunConfig().model_dump()
+        rows = {}
+        states = Counter()
         for run, series in self.evidence.series.items():
             folder = self.evidence.results / "runs" / run
             request = read_json(folder / "run.json") or read_json(folder / "request.json") or {}
             config = request.get("config") or {}
-            own = config | (complete.get(run) or {"state": _state(run, self.evidence)}) | {"series": series}
-            own["commit"] = _text(own.get("commit"))[:SHORT]
-            states[own["state"].partition(":")[0]] += 1
-            row = {title: _text(own.get(name)) for name, title in COLUMNS.items()}
+            values = config | (complete.get(run) or {"state": _state(run, self.evidence)}) | {"series": series}
+            values["commit"] = _text(values.get("commit"))[:SHORT]
+            states[values["state"].partition(":")[0]] += 1
+            row = {title: _text(values.get(name)) for name, title in COLUMNS.items()}
             chosen = " ".join(f"{name}={value}" for name, value in config.items() if value != defaults.get(name))
             rows[f"run-{run}"] = {"run": self._file(f"runs/{run}", run)} | row | {"parameters": chosen}
         filled = [column for column in COLUMNS.values() if any(row[column] for row in rows.values())]
@@ -192,8 +201,8 @@ def _text(value: Any) -> str:
 
 def _state(run: str, evidence: Evidence) -> str:
     """The state of a run that is not complete, with the reason."""
-    if run in evidence.found.refused:
-        return f"refused: {evidence.found.refused[run]}"
+    if run in evidence.record_set.refused:
+        return f"refused: {evidence.record_set.refused[run]}"
     reason = (read_json(evidence.results / "runs" / run / "status.json") or {}).get("reason")
-    state = evidence.found.unfinished.get(run, "absent")
+    state = evidence.record_set.unfinished.get(run, "absent")
     return f"{state}: {reason}" if reason else state
