@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hpc_utils import paths, provenance
 from hpc_utils.config import RunConfig
 from hpc_utils.plural import counted
-from hpc_utils.records import StudyIndex, fingerprint, packed, studies
+from hpc_utils.records import StudyIndex, fingerprint, identity, packed, studies
 from hpc_utils.records.folder import read_json
 
 from . import forkserver, local, parameters
@@ -86,9 +86,12 @@ def again(run: Path, repeat: int, *, notebook: Path | None = None) -> Request:
             f"{run.name} executed {request['notebook']}, which is not in {path.parent}: use --notebook FILE"
         )
     known_names = RunConfig.model_fields.keys() | parameters.defaults(path).keys()
-    # A parameter that was set, and that is unknown by now, is refused.
+    # A parameter that was set, and that is unknown by now, is refused, but for former options that had their default.
+    given = request["config"] | request["parameters"]
     overrides = {
-        n: v for n, v in (request["config"] | request["parameters"]).items() if n in known_names or v is not None
+        name: value
+        for name, value in given.items()
+        if name in known_names or value not in (None, identity.FORMER.get(name))
     }
     overrides |= {"repeat": repeat}
     if record["device"] == "cpu" and provenance.hardware().gpus:  # "auto" would now take them

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import shutil
@@ -81,6 +82,18 @@ def test_every_parameter_is_asked_for_as_it_was_whatever_the_defaults_are_now(re
     assert {name for name in then if then[name] != now[name]} <= {"repeat", "batch_per_device"}
     assert (request.config.repeat, request.config.seed, request.layout.ranks) == (5, 1, 2)
     assert request.notebook == paths.notebooks() / "02_ddp.ipynb" and request.path.is_relative_to(results)
+
+
+@pytest.mark.parametrize(("value", "is_refused"), [(True, False), (False, True)])
+def test_an_option_of_former_runs_is_refused_unless_it_had_its_default(
+    results: Path, value: bool, is_refused: bool
+) -> None:
+    run = results / "runs" / committed(CORES, "none1-fp32").name
+    packed.unpack(committed(CORES, "none1-fp32"), run)
+    request = read_json(run / "request.json")
+    (run / "request.json").write_text(json.dumps(request | {"config": request["config"] | {"overlap": value}}))
+    with pytest.raises(ConfigError, match="overlap") if is_refused else contextlib.nullcontext():
+        assert rerun.again(run, 1).config.repeat == 1
 
 
 def test_a_run_that_this_machine_cannot_repeat_gives_the_reason(
