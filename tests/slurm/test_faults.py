@@ -62,15 +62,16 @@ def job_state(run: Path) -> dict:
 
 
 def ranks(desk: Desk) -> list[psutil.Process]:
-    """Those of the desk's run."""
-    found = []
+    """Those of the desk's run, without srun and torchrun."""
+    processes = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
-            own = process.environ().get("HPC_RESULTS") == str(desk.results)
-            if own and RANK in process.cmdline() and "--nnodes" not in " ".join(process.cmdline()):
-                found.append(process)
-    assert len(found) == 2
-    return found
+            command = process.cmdline()
+            is_rank = RANK in command and Path(command[0]).name != "srun" and "--nnodes" not in " ".join(command)
+            if is_rank and process.environ().get("HPC_RESULTS") == str(desk.results):
+                processes.append(process)
+    assert len(processes) == 2
+    return processes
 
 
 @contextlib.contextmanager
