@@ -1,14 +1,12 @@
 """How the ranks of a workload's own loop start and meet, where torchrun and torch.distributed do not do it.
 
-A `Loop` names its launcher as text, `launcher = "module:Class"`, so that `hpc` starts its ranks without importing the loop,
-which needs torch.
+A `Loop` names its launcher as text, `launcher = "module:Class"`, so that `hpc` starts its ranks without importing the
+loop, which needs torch.
 """
 
 from __future__ import annotations
 
 import ast
-import pkgutil
-import sys
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -19,8 +17,8 @@ class Launcher:
     """The base of launchers; as it is, torchrun starts the ranks, and they join torch's process group.
 
     Attributes:
-        starts_ranks: `command` starts every rank on this machine and srun every rank of a job, in place of torchrun; they meet
-            by `join`.
+        starts_ranks: `command` starts every rank on this machine and srun every rank of a job, in place of torchrun; they
+            meet by `join`.
     """
 
     starts_ranks: ClassVar[bool] = False
@@ -38,7 +36,8 @@ class Launcher:
         raise NotImplementedError
 
     def join(self) -> Any:
-        """This process's place among the ranks (`train.ranks.Ranks`), with their collectives; device and cores are still the defaults.
+        """This process's place among the ranks (`train.ranks.Ranks`), with their collectives; device and cores are still
+        the defaults.
 
         Raises:
             ConfigError: a library is missing.
@@ -51,17 +50,14 @@ class Launcher:
 
 def find(workload: str) -> Launcher | None:
     """The launcher that a user's own loop names; None if torchrun starts its ranks, as those of all other workloads."""
-    for path in source_code.files(workload)[:1]:
-        name = _named(path, workload.partition(":")[2])
-        return load(name) if name else None
-    return None
+    path = source_code.module_file(workload)
+    name = path and _named(path, workload.partition(":")[2])
+    return load(name) if name else None
 
 
 def load(name: str) -> Launcher:
     """The launcher `module:Class`."""
-    if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
-    return pkgutil.resolve_name(name)()
+    return source_code.load_object(name)()
 
 
 def _named(path: Path, loop: str) -> str:

@@ -8,9 +8,11 @@ import functools
 import hashlib
 import itertools
 import json
+import pkgutil
 import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from .workspace import Workspace
 
@@ -27,14 +29,32 @@ def files(workload: str) -> list[Path]:
     The module is found as `python -m` would find it, or in the clone. It is not imported, because a launcher must not run the
     code of the ranks.
     """
-    if ":" not in workload:
-        return []
-    module = workload.partition(":")[0].split(".")
-    for place in (str(Path.cwd()), *sys.path, str(Workspace.current().project)):
-        home = Path(place)
-        if path := _module(home, module):
-            return [path] if "site-packages" in home.parts else [path, *sorted(imported([path], home) - {path})]
-    return []
+    path, home = _located(workload)
+    if path is None or "site-packages" in home.parts:
+        return [path] if path else []
+    return [path, *sorted(imported([path], home) - {path})]
+
+
+def module_file(workload: str) -> Path | None:
+    """The file of the module of a user's own workload; None if there is none, as of a built-in workload."""
+    return _located(workload)[0]
+
+
+def load_object(name: str) -> Any:
+    """Import `module:name`; the working folder comes first on the path, as with `python`."""
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    return pkgutil.resolve_name(name)
+
+
+def _located(workload: str) -> tuple[Path | None, Path]:
+    """The file of a user's own workload, and the folder in which its module was found."""
+    if ":" in workload:
+        module = workload.partition(":")[0].split(".")
+        for place in (str(Path.cwd()), *sys.path, str(Workspace.current().project)):
+            if path := _module(Path(place), module):
+                return path, Path(place)
+    return None, Path()
 
 
 def imported(sources: Iterable[Path], home: Path, packages: Collection[str] = ()) -> set[Path]:
@@ -50,7 +70,8 @@ def imported(sources: Iterable[Path], home: Path, packages: Collection[str] = ()
         if path in visited_files:
             continue
         visited_files.add(path)
-        for name in _imports(path, home):
+        stat = path.stat()
+        for name in _imports(path, home, stat.st_mtime_ns, stat.st_size):
             if name.partition(".")[0] == "hpc_utils" and not any(
                 f"{name}.".startswith(f"{package}.") for package in packages
             ):
@@ -67,17 +88,20 @@ def _module(home: Path, parts: Sequence[str]) -> Path | None:
     return next((path for path in (stem.with_suffix(".py"), stem / "__init__.py") if path.is_file()), None)
 
 
-def _imports(path: Path, home: Path) -> Iterator[str]:
-    """The dotted names that a module or notebook imports; of `from a import b` both `a` and `a.b`, if `b` may be a module."""
+@functools.lru_cache(maxsize=1024)
+def _imports(path: Path, home: Path, *_: int) -> list[str]:
+    """The dotted names that a module or notebook imports, read once for each time of change and size; of `from a import b` both
+    `a` and `a.b`, if `b` may be a module."""
     package = path.relative_to(home).parent.parts
-    yield ".".join(package)
+    names = [".".join(package)]
     for node in itertools.chain.from_iterable(map(ast.walk, _trees(path))):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            names += (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             above = package[: len(package) - node.level + 1] if node.level else ()
             base = ".".join(filter(None, (*above, node.module)))
-            yield from (base, *(f"{base}.{alias.name}" for alias in node.names))
+            names += (base, *(f"{base}.{alias.name}" for alias in node.names))
+    return names
 
 
 def _trees(path: Path) -> Iterator[ast.Module]:

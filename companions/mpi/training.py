@@ -36,16 +36,8 @@ class Mpi(Loop):
     launcher = "companions.mpi.launcher:Mpi"
     options = frozenset(
         {"workload", "workload_args", "parallel", "device", "threads_per_rank", "cores_per_rank", "share_period"}
-        | {
-            "global_batch",
-            "batch_per_device",
-            "epochs",
-            "steps_per_epoch",
-            "seed",
-            "repeat",
-            "eval_batch",
-            "bucket_mb",
-        }
+        | {"global_batch", "batch_per_device", "epochs", "steps_per_epoch", "eval_batch", "bucket_mb"}
+        | {"seed", "repeat"}
         | {"lr", "lr_batch", "lr_scaling", "lr_warmup_epochs", "schedule", "step_size", "gamma"}
         | {"momentum", "nesterov", "weight_decay", "weight_decay_on", "warmup_steps", "phase_every", "evaluate_every"}
         | {"link_gbit", "profile", "profile_steps", "monitor_seconds", "collective_timeout"}
@@ -85,9 +77,8 @@ class MpiTrainer(Trainer):
 
     def _fresh_optimizer(self) -> None:
         config = self.config
-        self.scaler = precision.grad_scaler(
-            config.precision, self.ranks.device
-        )  # does nothing: a checkpoint holds its state
+        # It does nothing: a checkpoint holds its state.
+        self.scaler = precision.grad_scaler(config.precision, self.ranks.device)
         self.optimizer = framework(self.ranks.device).SGD(
             self.peak_lr, config.momentum, config.weight_decay, config.nesterov
         )

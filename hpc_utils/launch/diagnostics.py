@@ -86,7 +86,7 @@ def on_this_machine(what: Diagnostic, nproc: int, arguments: Sequence[str], laun
         if launcher:
             start = [*load(launcher).command(nproc), sys.executable]
         process = subprocess.Popen(
-            [*start, "-m", what.module, *arguments, *_own(launcher), f"--copy={copy}"],
+            [*start, "-m", what.module, *arguments, *_launcher_option(launcher), f"--copy={copy}"],
             env=workspace.child_environment() | Launch(owner=folder).variables,
             stdin=subprocess.DEVNULL,
             start_new_session=True,  # Ctrl-C is ours to deal with
@@ -145,7 +145,7 @@ def on_cluster(
     variables = job_environment.variables(submission.path, job_layout)
     if launcher:
         variables["LAUNCHER"] = "srun"
-    arguments = [*arguments, *_own(launcher), f"--copy={copy}"]
+    arguments = [*arguments, *_launcher_option(launcher), f"--copy={copy}"]
     job = slurm_commands.sbatch(options, paths.jobs() / what.script, arguments, environment=variables)
     tell(f"job {job} on {job_layout.nodes} x {job_layout.ranks_per_node} ranks; waiting for it to start and end")
     try:
@@ -161,7 +161,7 @@ def on_cluster(
     return printed, record
 
 
-def _own(launcher: str) -> list[str]:
+def _launcher_option(launcher: str) -> list[str]:
     return [f"--launcher={launcher}"] if launcher else []
 
 

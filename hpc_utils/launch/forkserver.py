@@ -17,6 +17,7 @@ import multiprocessing
 import os
 import runpy
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -55,11 +56,22 @@ def start(*, cold: bool = False) -> int:
 def run(module: str, *arguments: str, log: Path | None = None) -> int:
     """Run `python -m MODULE ARGUMENTS` to its end; its exit code.
 
-    It is a fork of the forkserver if this process has started that with its imports. With `log`, its output goes
-    there.
+    It is a fork of the forkserver where that runs. With `log`, its output goes there.
     """
-    server = start(cold=True)
-    process = _fork(module, arguments, workspace.child_environment() | workspace.launch().variables, log=log)
+    environment = workspace.child_environment() | workspace.launch().variables
+    server = forkserver._forkserver._forkserver_pid
+    if server is None:
+        parent = os.getpid()
+        with log.open("ab") if log else contextlib.nullcontext() as output:
+            return subprocess.run(
+                [sys.executable, "-m", module, *arguments],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                preexec_fn=lambda: die_with_parent(parent),
+            ).returncode
+    process = _fork(module, arguments, environment, log=log)
     try:
         process.join()
         return process.exitcode

@@ -1,8 +1,9 @@
 """Digests of code: of the code that measures, and of the code that computes a chapter's values from records.
 
-The first covers fixed folders and the user's own workload, the second what the chapter imports. Both hash the parsed source, so that comments, docstrings and layout change nothing, and the names of the files, not their
-places on this machine. `RULE` counts the rules of the measuring digest: only digests of one rule can be compared. Rule 1 (the
-runs that record none) covered the whole package, every notebook, the jobs and pyproject.toml, with their comments.
+The first covers fixed folders and the user's own workload, the second what the chapter imports. Both hash the parsed
+source, so that comments, docstrings and layout change nothing, and the names of the files, not their places on this
+machine. `RULE` counts the rules of the measuring digest: only digests of one rule can be compared. Rule 1 (the runs that
+record none) covered the whole package, every notebook, the jobs and pyproject.toml, with their comments.
 """
 
 from __future__ import annotations

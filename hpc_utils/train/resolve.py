@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import functools
 import inspect
-import pkgutil
 import sys
 import sysconfig
 import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from hpc_utils import toml_config
+from hpc_utils import source_code, toml_config
 from hpc_utils.config import RunConfig
 from hpc_utils.records.identity import changed
 
@@ -47,10 +46,8 @@ def builder(config: RunConfig) -> functools.partial:
         WorkloadError: it cannot be imported, does not take `workload_args`, or does not use an option that is given.
     """
     name = config.workload
-    if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
     try:
-        function = pkgutil.resolve_name(name)
+        function = source_code.load_object(name)
     except (Exception, SystemExit) as error:
         raise WorkloadError(f"workload {name!r}: {_fault(name, error)}") from error
     if not callable(function):
