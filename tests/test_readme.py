@@ -146,7 +146,11 @@ def test_the_readers_own_study_has_a_figure_with_its_numbers_a_verdict_and_a_pag
     assert figure.stat().st_size > 5_000 and f"{OWN}-efficiency" in found.figures
     points = found.frame(f"{OWN}-efficiency").query("baseline == 'none' and world_size == 2").set_index("kind")
     assert set(points.index) == {"strong", "weak"} and (points.repeats == 3).all()
-    assert ((points.low > 0) & (points.low < points.efficiency) & (points.efficiency < points.high)).all()
+    assert (
+        (points.efficiency_low > 0)
+        & (points.efficiency_low < points.efficiency)
+        & (points.efficiency < points.efficiency_high)
+    ).all()
     assert all(len(runs.split()) == 3 for runs in points.runs)
     assert (desk / f"clone/paper/build/{OWN}.pdf").stat().st_size > 5_000
     judged = found.frame(f"{OWN}-targets")

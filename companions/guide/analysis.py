@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import pandas as pd
 
 from hpc_utils.analyze import points, stats
+from hpc_utils.analyze.compare import compare
 from hpc_utils.records.study import StudyIndex
 
 RULE = 8  # loader workers a GPU: "2 x GPUs x 4" processes in all
@@ -34,17 +35,14 @@ def loader_workers(studies: Iterable[StudyIndex], runs: pd.DataFrame) -> pd.Data
     measured = points.gather(
         series(studies, runs, "loader-workers", ["loader_workers"]), measures, ["loader_workers"]
     )
-    rows = []
-    for _, comparison in measured.groupby(points.number(measured, ALIKE)):
-        unaided = comparison[comparison.loader_workers == 0]
-        base = unaided.iloc[0] if len(unaided) else None
-        best = comparison.loc[comparison.throughput.idxmax()]
-        for row in comparison.sort_values("loader_workers").to_dict("records"):
-            gain = points.over(row, base, "throughput")
-            of_best = points.over(row, best, "throughput")
-            rows.append(row | gain.columns("gain") | of_best.columns("of_best"))
+    measured = measured.sort_values("loader_workers", kind="stable")
+    fastest = measured.sort_values("throughput", ascending=False)
+    gained = compare(measured, measured[measured.loader_workers == 0], ALIKE, over={"gain": "throughput"})
+    gained = gained.assign(
+        **compare(measured, fastest, ALIKE, over={"of_best": "throughput"})[stats.columns(["of_best"])]
+    )
     ends = stats.columns([*measures, "gain", "of_best"])
-    return pd.DataFrame(rows, columns=["device_name", "loader_workers", "threads_per_rank", *ends, "repeats", "runs"])
+    return gained[["device_name", "loader_workers", "threads_per_rank", *ends, "repeats", "runs"]]
 
 
 def judge_rule(table: pd.DataFrame) -> pd.DataFrame:
@@ -79,13 +77,8 @@ def memory(studies: Iterable[StudyIndex], runs: pd.DataFrame) -> pd.DataFrame:
     """
     measures = ["peak_bytes", "step_seconds"]
     measured = points.gather(series(studies, runs, "memory", MEMORY), measures, MEMORY)
-    rows = []
-    for _, comparison in measured.groupby(points.number(measured, ALIKE)):
-        plain = comparison[(comparison.accumulate == 1) & ~comparison.activation_checkpointing.astype(bool)]
-        base = plain.iloc[0] if len(plain) else None
-        for row in comparison.sort_values(MEMORY[::-1]).to_dict("records"):
-            of_peak = points.over(row, base, "peak_bytes")
-            longer = points.over(row, base, "step_seconds")
-            rows.append(row | of_peak.columns("of_peak") | longer.columns("longer"))
-    ends = stats.columns([*measures, "of_peak", "longer"])
-    return pd.DataFrame(rows, columns=["device_name", *MEMORY, *ends, "repeats", "runs"])
+    plain = measured[(measured.accumulate == 1) & ~measured.activation_checkpointing.astype(bool)]
+    ratios = {"of_peak": "peak_bytes", "longer": "step_seconds"}
+    compared = compare(measured.sort_values(MEMORY[::-1], kind="stable"), plain, ALIKE, over=ratios)
+    ends = stats.columns([*measures, *ratios])
+    return compared[["device_name", *MEMORY, *ends, "repeats", "runs"]]

@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from hpc_utils.analyze import points, stats
+from hpc_utils.analyze.compare import compare
 from hpc_utils.records.folder import read_json
 
 PARTS = ("loader", "compute", "exposed", "optimizer")  # of a step, as `measure` has them in seconds
@@ -58,21 +59,15 @@ def configurations(measured: pd.DataFrame) -> pd.DataFrame:
     likewise, repeats, runs."""
     gathered = points.gather(measured[~points.barred(measured)], MEASURES, ["framework", "overlap"])
     alike = ["hardware_id", "threads_per_rank", "global_batch", "steps_per_epoch"]
-    rows = []
-    for row in gathered.to_dict("records"):
-        similar = gathered[(gathered[alike].fillna(0) == pd.Series(row)[alike].fillna(0)).all(axis=1)]
-        single = similar[(similar.parallel == row["parallel"]) & (similar.world_size == 1)]
-        link = similar.link_gbit.fillna(0) == (0 if row["link_gbit"] != row["link_gbit"] else row["link_gbit"])
-        ddp = similar[(similar.parallel == "ddp") & (similar.world_size == row["world_size"]) & link]
-        gain = stats.UNKNOWN
-        over_ddp = stats.UNKNOWN
-        if len(single) and row["world_size"] > 1:
-            gain = stats.ratio(row["throughput_each"], single.throughput_each.iloc[0])
-        if len(ddp) and row["parallel"] not in ("ddp", "none"):
-            over_ddp = stats.ratio(row["step_seconds_each"], ddp.step_seconds_each.iloc[0])
-        rows.append(row | gain.columns("speedup") | over_ddp.columns("over_ddp"))
+    single = gathered[gathered.world_size == 1]
+    gained = compare(gathered, single, [*alike, "parallel"], over={"speedup": "throughput"})
+    ddp = gathered[gathered.parallel == "ddp"]
+    beside_ddp = compare(gathered, ddp, [*alike, "world_size", "link_gbit"], over={"over_ddp": "step_seconds"})
+    columns = {name: gained[name].where(gained.world_size > 1) for name in stats.columns(["speedup"])}
+    of_torch = beside_ddp.parallel.isin(["ddp", "none"])
+    columns |= {name: beside_ddp[name].mask(of_torch) for name in stats.columns(["over_ddp"])}
     ends = stats.columns([*MEASURES, "speedup", "over_ddp"])
-    table = pd.DataFrame(rows, columns=[*PLACE, "steps_per_epoch", *ends, "repeats", "runs"])
+    table = gathered.assign(**columns)[[*PLACE, "steps_per_epoch", *ends, "repeats", "runs"]]
     order = {"parallel": list(FRAMEWORKS).index}
 
     def position(column: pd.Series) -> pd.Series:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from hpc_utils.analyze import cost, points, stats
+from hpc_utils.analyze.compare import compare, scaled
 from hpc_utils.records import packed
 from hpc_utils.records.folder import MONITOR
 from hpc_utils.records.load import load_run
@@ -53,18 +54,11 @@ def by_threads(measured: pd.DataFrame) -> pd.DataFrame:
     <column>_high (95 %); repeats; runs.
     """
     configurations = points.gather(measured, MEASURES, ["library", "threads", "cores"])
-    names = [name for name in (*points.SAME, *points.POINT) if name != "threads_per_rank"]
-    alike = points.number(configurations, names)
-    rows = []
-    for row, group in zip(configurations.to_dict("records"), alike, strict=True):
-        single = configurations[(alike == group) & (configurations.threads == 1)].throughput_each
-        gain = stats.UNKNOWN
-        if row["threads"] == 1:
-            gain = stats.Estimate(1.0, float("nan"), float("nan"), row["repeats"])
-        elif len(single) and row["threads"] > 1:
-            gain = stats.ratio(row["throughput_each"], single.iloc[0])
-        rows.append(row | gain.columns("speedup") | gain.times(1 / row["threads"]).columns("efficiency"))
-    return pd.DataFrame(rows, columns=COLUMNS).sort_values(["library", "device", "threads"], ignore_index=True)
+    alike = [name for name in (*points.SAME, *points.POINT) if name != "threads_per_rank"]
+    single = configurations[configurations.threads == 1]
+    gained = compare(configurations, single, alike, over={"speedup": "throughput"})
+    gained = scaled(gained, "efficiency", "speedup", 1 / gained.threads.astype(float))
+    return gained[COLUMNS].sort_values(["library", "device", "threads"], ignore_index=True)
 
 
 def at_work(results: Path, measured: pd.DataFrame) -> pd.DataFrame:

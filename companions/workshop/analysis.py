@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from hpc_utils.analyze import points, stats
+from hpc_utils.analyze.compare import compare, scaled
 from hpc_utils.plural import counted
 from hpc_utils.records import packed
 from hpc_utils.records.folder import MONITOR
@@ -34,7 +35,8 @@ MEASURES = [column for definition in DEFINITIONS.values() for column in definiti
 MEASURES += ["test_loss", "test_accuracy", "updates", "total_seconds", "utilisation", "power_watts"]
 SCALING = ("throughput_scaling", "memory_scaling", "node_scaling")
 COLUMNS = stats.columns([*DEFINITIONS[OURS], *SCALING])
-CONFIGURATION = ["config", "nodes", "ranks_per_node", "world_size", "global_batch"]
+LAYOUT = ["nodes", "ranks_per_node"]
+CONFIGURATION = ["config", *LAYOUT, "world_size", "global_batch"]
 UNITS = {"loss": "ratio", "train_loss": "ratio", "test_loss": "ratio", **dict.fromkeys(SCALING, "ratio")}
 DEVICES, NODES = (1, 2, 4, 8), (1, 2, 4, 8)  # of the first table on one node, and of the second with PER_NODE on each
 PER_NODE = 2
@@ -160,29 +162,18 @@ def _table(table: pd.DataFrame, layouts: Iterable[tuple[int, int]], definition: 
     many devices); each with <column>_low and <column>_high (95 %); repeats; runs.
     """
     columns = DEFINITIONS[definition]
-    layouts = list(layouts)
-    by_layout = {(row["nodes"], row["ranks_per_node"]): row for row in table.to_dict("records")}
-    device = by_layout.get((1, 1))
-    node = by_layout.get((1, layouts[0][1]))
-    rows = []
-    for nodes, per_node in layouts:
-        row = {
-            "config": label(nodes, per_node),
-            "nodes": nodes,
-            "ranks_per_node": per_node,
-            "world_size": nodes * per_node,
-        }
-        if measured := by_layout.get((nodes, per_node)):
-            row |= {name: measured[name] for name in ("global_batch", "repeats", "runs")}
-            for name, column in columns.items():
-                row |= {name + end: measured[column + end] for end in stats.ENDS}
-            for name, column, base in (
-                ("throughput_scaling", "throughput", device), ("memory_scaling", "mean_bytes", device),
-                ("node_scaling", "throughput", node),
-            ):  # fmt: skip
-                row |= points.over(measured, base, columns[column]).columns(name)
-        rows.append(row)
-    return pd.DataFrame(rows).reindex(columns=[*CONFIGURATION, *COLUMNS, "repeats", "runs"])
+    layouts = pd.DataFrame(layouts, columns=LAYOUT).assign(place=lambda wanted: range(len(wanted)))
+    is_node = table.nodes.eq(1) & table.ranks_per_node.eq(layouts.ranks_per_node[0])
+    device = {"throughput_scaling": columns["throughput"], "memory_scaling": columns["mean_bytes"]}
+    compared = compare(table, table[table.world_size == 1], (), over=device)
+    over_node = compare(table, table[is_node], (), over={"node_scaling": columns["throughput"]})
+    compared = compared.assign(**over_node[stats.columns(["node_scaling"])])
+    for name, column in columns.items():
+        compared = scaled(compared, name, column, 1.0)
+    rows = layouts.merge(compared, on=LAYOUT, how="left").sort_values("place", ignore_index=True)
+    rows["config"] = [label(*layout) for layout in rows[LAYOUT].itertuples(index=False)]
+    rows["world_size"] = rows.nodes * rows.ranks_per_node
+    return rows.reindex(columns=[*CONFIGURATION, *COLUMNS, "repeats", "runs"])
 
 
 def expected(table: pd.DataFrame, on_gpus: bool) -> pd.DataFrame:
@@ -206,13 +197,11 @@ def same_devices(table: pd.DataFrame) -> pd.DataFrame:
 
     Columns: those of `CONFIGURATION`, throughput, ratio (over that of one node), each with its interval; repeats, runs.
     """
-    node = {row["world_size"]: row for row in table[table.nodes == 1].to_dict("records")}
-    rows = []
-    for row in table.to_dict("records"):
-        base = node.get(row["world_size"])
-        if base and (table[table.world_size == row["world_size"]].nodes > 1).any():
-            rows.append(row | points.over(row, base, "throughput").columns("ratio"))
-    return pd.DataFrame(rows, columns=[*CONFIGURATION, *stats.columns(["throughput", "ratio"]), "repeats", "runs"])
+    on_one_node = table[table.nodes == 1]
+    on_several = table[table.nodes > 1]
+    both = set(on_one_node.world_size) & set(on_several.world_size)
+    compared = compare(table[table.world_size.isin(both)], on_one_node, ["world_size"], over={"ratio": "throughput"})
+    return compared[[*CONFIGURATION, *stats.columns(["throughput", "ratio"]), "repeats", "runs"]]
 
 
 def beside(protocol: pd.DataFrame, adjusted: pd.DataFrame) -> pd.DataFrame:
@@ -227,15 +216,10 @@ def efficiency(table: pd.DataFrame, series: str) -> pd.DataFrame:
     Columns: those of `CONFIGURATION`, series; throughput, efficiency (throughput over devices times that of 1 device),
     train_loss, test_loss, each with its interval; updates; repeats, runs.
     """
-    device = next(iter(table[table.world_size == 1].to_dict("records")), None)
-    rows = [
-        row
-        | points.over(row, device, "throughput").times(1 / row["world_size"]).columns("efficiency")
-        | {"series": series}
-        for row in table.to_dict("records")
-    ]
+    compared = compare(table, table[table.world_size == 1], (), over={"speedup": "throughput"})
+    compared = scaled(compared, "efficiency", "speedup", 1 / compared.world_size).assign(series=series)
     names = stats.columns(["throughput", "efficiency", "train_loss", "test_loss"])
-    return pd.DataFrame(rows, columns=[*CONFIGURATION, "series", *names, "updates", "repeats", "runs"])
+    return compared[[*CONFIGURATION, "series", *names, "updates", "repeats", "runs"]]
 
 
 def confounds(protocol: pd.DataFrame, adjusted: pd.DataFrame) -> pd.DataFrame:

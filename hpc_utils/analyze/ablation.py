@@ -21,6 +21,7 @@ from hpc_utils.records.identity import SAME
 from hpc_utils.records.study import StudyIndex, Targets
 
 from . import stats
+from .compare import paired
 from .decide import Verdict, decide
 from .model.step import PHASES
 from .points import memory, number, of_one_state, one_rank, step_seconds, unprofiled
@@ -34,7 +35,7 @@ BEHIND = [f"{name}_runs" for name in GAINS]  # ids of the runs behind each gain
 SEVERAL = [f"{name}{end}" for name in GAINS for end in ("", "_low", "_high", "_verdict")]
 COLUMNS = ["step", "about", "parameters", "why", "before", *SEVERAL, "repeats", "memory", "warmup", *BEHIND]
 LEARNT = [
-    "step", "measure", "plain", "changed", "difference", "low", "high", "margin", "repeats", "verdict", "words", "runs",
+    "step", "measure", "plain", "changed", *stats.columns(["difference"]), "margin", "repeats", "verdict", "words", "runs",
 ]  # fmt: skip
 
 
@@ -52,10 +53,7 @@ class Best(NamedTuple):
 class Judged(NamedTuple):
     """Mean of paired differences with its 90 % interval, in the unit of the margin; verdict: `EQUAL`, `DIFFERS`, `UNKNOWN`."""
 
-    difference: float
-    low: float
-    high: float
-    repeats: int
+    difference: stats.Estimate
     verdict: str
 
 
@@ -146,7 +144,7 @@ def best(runs: pd.DataFrame, study: StudyIndex) -> Best | None:
 
 
 def best_table(fastest: Best, learnt: pd.DataFrame) -> pd.DataFrame:
-    """`best` in one row: name, steps; gain, low, high, repeats, verdict; of accuracy and loss, where `learnt` (its rows of
+    """`best` in one row: name, steps; gain, gain_low, gain_high, repeats, verdict; of accuracy and loss, where `learnt` (its rows of
     `equivalence`) has them, `<measure>_verdict` and `<measure>` in words; runs."""
     row = {"name": fastest.name, "steps": " + ".join(fastest.steps) or "none"} | fastest.gain.measure("gain")
     row |= {"verdict": verdict(*fastest.gain[1:3]), "runs": fastest.runs}
@@ -157,7 +155,7 @@ def best_table(fastest: Best, learnt: pd.DataFrame) -> pd.DataFrame:
 
 def speeds(runs: pd.DataFrame, study: StudyIndex, labels: Mapping[str, str] | None = None) -> pd.DataFrame:
     """One row per configuration of `labels` ({series: label}; default: the cumulative ones, by their step): label, series;
-    throughput (sample/s), low, high (95 %), repeats; step_ms, warmup (s) and memory_bytes, medians; runs."""
+    throughput (sample/s), throughput_low, throughput_high (95 %), repeats; step_ms, warmup (s) and memory_bytes, medians; runs."""
     table = configurations(runs, study)
     rows = []
     for series, label in (labels or {series: step for step, series in path(study)}).items():
@@ -168,7 +166,16 @@ def speeds(runs: pd.DataFrame, study: StudyIndex, labels: Mapping[str, str] | No
             row["step_ms"] = 1e3 * step_seconds(series_runs).median()
             row["warmup"] = _median(series_runs, series, "warmup_seconds")
             rows.append(row | {"memory_bytes": series_runs.memory_bytes.median(), "runs": tuple(series_runs.run_id)})
-    names = ["label", "series", "throughput", "low", "high", "repeats", "step_ms", "warmup", "memory_bytes", "runs"]
+    names = [
+        "label",
+        "series",
+        *stats.columns(["throughput"]),
+        "repeats",
+        "step_ms",
+        "warmup",
+        "memory_bytes",
+        "runs",
+    ]
     return pd.DataFrame(rows, columns=names)
 
 
@@ -223,7 +230,7 @@ def equivalence(
 
     Columns: step; measure ("accuracy": of the test samples, at the end, a share; "loss": of the test samples, or without
     evaluation of the last epoch's training, differences relative to the plain loop's); plain, changed (means);
-    difference, low, high (90 % interval), margin, repeats; verdict, and in words; runs. Empty where neither was recorded.
+    difference, difference_low, difference_high (90 % interval), margin, repeats; verdict, and in words; runs. Empty where neither was recorded.
     """
     targets = targets or study.targets
     rows = []
@@ -239,20 +246,19 @@ def process_group(runs: pd.DataFrame, study: StudyIndex) -> pd.DataFrame:
     """The overhead of a process group of one rank: one row per configuration that a series has with and without one.
 
     Columns: series, precision, global_batch, parallel; throughput (sample/s, median); ratio (to that without a group, paired
-    by repeat), low, high (95 %), repeats; runs.
+    by repeat), ratio_low, ratio_high (95 %), repeats; runs.
     """
     index = pd.DataFrame([(run.series, run.run_id) for run in study.runs], columns=["series", "run_id"])
     single = index.drop_duplicates().merge(unprofiled(runs[runs.world_size == 1]), on="run_id")
-    single["alike"] = number(single, ["series", *SAME, "global_batch", "steps_per_epoch"])
-    ungrouped = single.loc[single.parallel == "none", ["alike", "repeat", "throughput", "run_id"]]
-    pairs = single[single.parallel != "none"].merge(ungrouped, on=["alike", "repeat"], suffixes=("", "_none"))
     keys = ["series", "precision", "global_batch", "parallel"]
     rows = []
-    for _, group in pairs.groupby(["alike", "parallel"], sort=False):
-        row = group.iloc[0][keys].to_dict() | {"throughput": group.throughput.median()}
-        row |= stats.median((group.throughput / group.throughput_none).tolist()).measure("ratio")
-        rows.append(row | {"runs": unique(group.run_id_none, group.run_id)})
-    return pd.DataFrame(rows, columns=[*keys, "throughput", "ratio", "low", "high", "repeats", "runs"])
+    for _, alike in single.groupby(number(single, ["series", *SAME, "global_batch", "steps_per_epoch"])):
+        ungrouped = alike[alike.parallel == "none"]
+        for _, grouped in alike[alike.parallel != "none"].groupby("parallel", sort=False):
+            ratio, run_ids = paired(grouped, ungrouped)
+            row = grouped.iloc[0][keys].to_dict() | {"throughput": grouped.throughput.median(), "runs": run_ids}
+            rows += [row | ratio.measure("ratio")] * bool(ratio.repeats)
+    return pd.DataFrame(rows, columns=[*keys, "throughput", *stats.columns(["ratio"]), "repeats", "runs"])
 
 
 def across_ranks(runs: pd.DataFrame, epochs: pd.DataFrame, targets: Targets) -> pd.DataFrame:
@@ -292,7 +298,8 @@ def _compared(changed: pd.DataFrame, plain: pd.DataFrame, targets: Targets) -> I
         after = recorded[column]
         judged = judge((after - before) / (before if measure == "loss" else 1), margin)
         row = {"measure": measure, "margin": margin, "plain": before.mean(), "changed": after.mean()}
-        row |= judged._asdict() | {"runs": unique(recorded.run_id_plain, recorded.run_id)}
+        row |= judged.difference.measure("difference")
+        row |= {"verdict": judged.verdict, "runs": unique(recorded.run_id_plain, recorded.run_id)}
         yield row | {"words": words(row)}
 
 
@@ -306,14 +313,14 @@ def judge(differences: Sequence[float], margin: float) -> Judged:
     count = len(differences)
     mean = float(differences.mean()) if count else np.nan
     if count < 2:
-        return Judged(mean, np.nan, np.nan, count, UNKNOWN)
+        return Judged(stats.Estimate(mean, np.nan, np.nan, count), UNKNOWN)
     error = differences.std(ddof=1) / np.sqrt(count)
     half = float(stats.t_quantile(count - 1, 0.95) * error)  # of the 90 % interval
     wide = float(stats.t_quantile(count - 1, stats.TAILS[1]) * error)  # of the 95 % interval
     verdict = DIFFERS if abs(mean) > wide else UNKNOWN
     if abs(mean) + half < margin:
         verdict = EQUAL
-    return Judged(mean, mean - half, mean + half, count, verdict)
+    return Judged(stats.Estimate(mean, mean - half, mean + half, count), verdict)
 
 
 def words(row: Mapping[str, Any]) -> str:
@@ -338,13 +345,8 @@ def _measured(runs: pd.DataFrame, study: StudyIndex) -> tuple[pd.DataFrame, list
 def _gain(
     table: pd.DataFrame, series: str, against: str, column: str = "throughput"
 ) -> tuple[stats.Estimate, tuple[str, ...]]:
-    """Median ratio of `column` over the repeats of both series, and the ids of the runs behind it."""
-    above = table[table.series == series].set_index("repeat")
-    below = table[table.series == against].set_index("repeat")
-    ratios = (above[column].astype(float) / below[column].astype(float)).sort_index()
-    paired = above.index.intersection(below.index)
-    runs = unique(*(side.run_id[side.index.isin(paired)] for side in (below, above)))
-    return stats.median(ratios), runs
+    """`paired` of two series of `configurations`."""
+    return paired(table[table.series == series], table[table.series == against], column)
 
 
 def _median(table: pd.DataFrame, series: str, column: str) -> float:

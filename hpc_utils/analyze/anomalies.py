@@ -12,6 +12,7 @@ import pandas as pd
 from hpc_utils.plural import counted
 
 from . import points, stats
+from .compare import compare
 from .points import POINT, SAME, barred, gather, number
 from .scaling import curves, gains, headline, usable
 
@@ -80,7 +81,7 @@ FINDINGS = {
     ),
 }
 PLACE = [*SAME, "kind", "batch", "baseline", *POINT, "layout"]
-COLUMNS = ["finding", *PLACE, "value", "low", "high", "expected", "evidence", "likely", "look"]
+COLUMNS = ["finding", *PLACE, *stats.columns(["value"]), "expected", "evidence", "likely", "look"]
 
 
 def find(runs: pd.DataFrame) -> pd.DataFrame:
@@ -95,7 +96,7 @@ def find(runs: pd.DataFrame) -> pd.DataFrame:
     "restarted": runs continued from a checkpoint; "barred" from scaling figures; "few repeats".
 
     Columns: finding; those of `SAME`; kind, batch and baseline of the curve it is seen on, if any; those of `POINT`, layout;
-    value, low, high (an efficiency, a ratio of throughputs, a load, a spread, or a count); expected, evidence, likely
+    value, value_low, value_high (an efficiency, a ratio of throughputs, a load, a spread, or a count); expected, evidence, likely
     (cause), look (what to look at): in words.
     """
     sound = usable(runs).reset_index(drop=True)
@@ -123,16 +124,18 @@ def counts(anomalies: pd.DataFrame) -> pd.DataFrame:
 
 
 def _super_linear(measured: pd.DataFrame, runs: pd.DataFrame) -> Iterator[dict]:
-    for row in measured[(measured.world_size > 1) & (measured.low > 1)].to_dict("records"):
-        causes = _causes(runs.iloc[row["at_one"]], runs.iloc[row["at"]])
-        yield _row("super-linear", row, row["efficiency"], causes) | {"low": row["low"], "high": row["high"]}
+    for row in measured[(measured.world_size > 1) & (measured.efficiency_low > 1)].to_dict("records"):
+        causes = _causes(runs.iloc[row["at_base"]], runs.iloc[row["at"]])
+        yield _row("super-linear", row, row["efficiency"], causes) | stats.Estimate(
+            *(row[name] for name in stats.columns(["efficiency"])), 0
+        ).columns("value")
 
 
 def _falling(curve_points: pd.DataFrame) -> Iterator[dict]:
     for before, after, gain in _neighbours(curve_points, "throughput"):
         if gain.high < 1 or (gain.repeats == 1 and gain.value < 1 - SPREAD):
             speeds = (f"{row['throughput']:,.0f} samples/s on {_ranks(row)}" for row in (before, after))
-            yield _row("throughput falls", after, gain.value, [" then ".join(speeds)]) | gain.measure("ratio")
+            yield _row("throughput falls", after, gain.value, [" then ".join(speeds)]) | gain.columns("value")
 
 
 def _rising(measured: pd.DataFrame, runs: pd.DataFrame) -> Iterator[dict]:
@@ -148,14 +151,13 @@ def _rising(measured: pd.DataFrame, runs: pd.DataFrame) -> Iterator[dict]:
 
 
 def _faster_with_a_group(single: pd.DataFrame, runs: pd.DataFrame) -> Iterator[dict]:
-    single = single.assign(like=number(single, [*SAME, "global_batch", "steps_per_epoch"]))
-    plain = single[single.parallel == "none"].set_index("like")[["throughput_each", "at"]]
-    grouped = single[single.parallel != "none"].join(plain.add_suffix("_one"), on="like", how="inner")
-    for row in grouped.to_dict("records"):
-        gain = stats.ratio(row["throughput_each"], row["throughput_each_one"])
-        if gain.low > 1:
-            causes = _causes(runs.iloc[row["at_one"]], runs.iloc[row["at"]])
-            yield _row("faster with a group", row, gain.value, causes) | gain.measure("ratio")
+    is_plain = single.parallel == "none"
+    alike = [*SAME, "global_batch", "steps_per_epoch"]
+    compared = compare(single[~is_plain], single[is_plain], alike, over={"value": "throughput"})
+    for row in compared[compared.value_low > 1].to_dict("records"):
+        causes = _causes(runs.iloc[row["at_base"]], runs.iloc[row["at"]])
+        interval = {name: row[name] for name in stats.columns(["value"])}
+        yield _row("faster with a group", row, row["value"], causes) | interval
 
 
 def _of_configurations(configurations: pd.DataFrame, runs: pd.DataFrame) -> Iterator[dict]:

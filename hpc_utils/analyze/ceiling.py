@@ -123,9 +123,9 @@ def losses(curves: pd.DataFrame, profiles: Iterable[Row]) -> pd.DataFrame:
     Args:
         curves: as of `scaling.efficiency`. profiles: the first that fits a point is taken.
 
-    Columns: those of `scaling.LINE` and `PLACE`; efficiency, low, high; ceiling (E_max), small_batches (1 - E_max), communication
+    Columns: those of `scaling.LINE` and `PLACE`; efficiency, ceiling (E_max), small_batches (1 - E_max), communication
     (E_max - E: communication and waiting), each with `<name>_low` and `<name>_high`; missing (why there is no ceiling); profile
-    (its name); repeats, runs, runs_one.
+    (its name); repeats, runs, runs_base.
     """
     import pandas as pd
 
@@ -137,7 +137,7 @@ def losses(curves: pd.DataFrame, profiles: Iterable[Row]) -> pd.DataFrame:
         profile = next((profile for profile in profiles if fits(profile, point)), None)
         if profile:
             rows.append(point | {"profile": profile["name"]} | _split(point, step_seconds(profile)))
-    measured = ["efficiency", "low", "high", *stats.columns(PARTS), "missing", "profile", "repeats"]
+    measured = [*stats.columns(["efficiency", *PARTS]), "missing", "profile", "repeats"]
     return pd.DataFrame(rows, columns=[*LINE, *PLACE, *measured, *BEHIND])
 
 
@@ -146,7 +146,7 @@ def _split(point: Row, times: Times) -> dict[str, Any]:
         most = efficiency(times, point["global_batch"], point["world_size"])
     except NotMeasured as why:
         return {"missing": str(why)}
-    measured = Estimate(point["efficiency"], point["low"], point["high"], point["repeats"])
+    measured = Estimate(*(point[name] for name in stats.columns(["efficiency"])), point["repeats"])
     small = Estimate(1 - most.value, 1 - most.high, 1 - most.low, most.repeats)
     parts = most.columns("ceiling") | small.columns("small_batches")
     return parts | stats.difference(most, measured).columns("communication") | {"missing": ""}

@@ -27,7 +27,7 @@ KEYS = [*SAME, *POINT]  # equal in the repeats of a configuration
 MEASURES = ["epochs", "seconds", "wall_seconds", "device_hours", "core_hours", "node_hours", "cost", "energy_kwh"]
 HOURLY = ("device_hours", "core_hours", "node_hours", "cost")  # these grow with wall_seconds
 COLUMNS = [*KEYS, *stats.columns(MEASURES), "unit", "epoch_seconds", "efficiency", "repeats", "reached", "runs"]
-GAINED = ("efficiency", "low", "high")  # columns of `scaling.efficiency`
+GAINED = stats.columns(["efficiency"])
 WORTH = {Verdict.MET: "good value", Verdict.MISSED: "diminishing returns", Verdict.UNDECIDED: "undecided"}
 BENEFIT = ["device_hours", "cost", "unit", *stats.columns(["dearer", "added"]), "verdict"]
 
@@ -249,7 +249,7 @@ def benefit(curves: pd.DataFrame, prices: Mapping[str, Billing], efficient: floa
             if billing := prices.get(row["hardware_id"]):
                 row["cost"] = billing.cost(row["nodes"], row["ranks_per_node"], hours, row["threads_per_rank"])
                 row["unit"] = billing.unit
-            for end, column in zip(stats.ENDS, ("efficiency", "high", "low"), strict=True):
+            for end, column in zip(stats.ENDS, (GAINED[0], *GAINED[:0:-1]), strict=True):
                 row[f"dearer{end}"] = 1 / row[column]
             fewer = line[line.world_size < world]
             if len(fewer):

@@ -19,7 +19,7 @@ from hpc_utils.records.study import StudyIndex
 
 from .decide import Verdict
 from .points import of_one_state, unprofiled
-from .stats import CONFIDENCE, TAILS, holm, t_quantile
+from .stats import CONFIDENCE, TAILS, Estimate, columns, holm, t_quantile
 
 LEFT, BLOCKS, NOISE = "three and more", "repeats", "noise"
 NO_FACTOR = ("repeat", "seed")
@@ -64,9 +64,7 @@ class Best(NamedTuple):
 
     point: dict[str, Any]
     reference: dict[str, Any]
-    gain: float
-    low: float
-    high: float
+    gain: Estimate
     verdict: str
     why: str
 
@@ -179,7 +177,7 @@ def effects(design: Design) -> pd.DataFrame:
 def main_effects(design: Design) -> pd.DataFrame:
     """One row per factor's level: `gain` over the factor's first level, geometric mean over all other values.
 
-    Columns: factor, level, gain (a factor of throughput), low, high (95 %; NaN at the first level, and for one repeat).
+    Columns: factor, level, gain (a factor of throughput), gain_low, gain_high (95 %; NaN at the first level, and for one repeat).
     """
     cube = _cube(design)
     rows = []
@@ -188,14 +186,14 @@ def main_effects(design: Design) -> pd.DataFrame:
         half = _half(cube, 2 / (cube.size / len(levels)))
         for number, level in enumerate(levels):
             rows.append([name, level, *_gain(means[number] - means[0], half if number else np.nan)])
-    return pd.DataFrame(rows, columns=["factor", "level", "gain", "low", "high"])
+    return pd.DataFrame(rows, columns=["factor", "level", *columns(["gain"])])
 
 
 def interactions(design: Design) -> pd.DataFrame:
     """One row per pair of factors' levels: geometric mean of throughput over the rest, and the gain beyond the product of both.
 
     Columns: first, first_level, second, second_level; throughput (sample/s); beyond: the gain over both factors' first
-    levels, over the product of each level's own gain, with low and high (95 %).
+    levels, over the product of each level's own gain, with beyond_low and beyond_high (95 %).
     """
     cube = _cube(design)
     rows = []
@@ -207,16 +205,18 @@ def interactions(design: Design) -> pd.DataFrame:
         for i, j in itertools.product(*map(range, means.shape)):
             beyond = _gain(means[i, j] - means[i, 0] - means[0, j] + means[0, 0], half if i and j else np.nan)
             rows.append([first, ours[i], second, theirs[j], np.exp(means[i, j]), *beyond])
-    names = ["first", "first_level", "second", "second_level", "throughput", "beyond", "low", "high"]
+    names = ["first", "first_level", "second", "second_level", "throughput", *columns(["beyond"])]
     return pd.DataFrame(rows, columns=names)
 
 
 def best_table(design: Design, target: float) -> pd.DataFrame:
     """`best` in one row, point and reference in words; also repeats, target (the required gain) and runs."""
-    row = best(design, target)._asdict()
-    row |= {side: ", ".join(f"{k}={v}" for k, v in row[side].items()) for side in ("point", "reference")}
-    evidence = {"repeats": design.values.repeat.nunique(), "target": 1 + target, "runs": tuple(design.values.run_id)}
-    return pd.DataFrame([row | evidence])
+    fastest = best(design, target)
+    sides = {"point": fastest.point, "reference": fastest.reference}
+    row = {side: ", ".join(f"{name}={value}" for name, value in values.items()) for side, values in sides.items()}
+    row |= fastest.gain.columns("gain") | {"verdict": fastest.verdict, "why": fastest.why}
+    row |= {"repeats": fastest.gain.repeats, "target": 1 + target, "runs": tuple(design.values.run_id)}
+    return pd.DataFrame([row])
 
 
 def best(design: Design, target: float) -> Best:
@@ -232,7 +232,8 @@ def best(design: Design, target: float) -> Best:
     half = _half(cube, 2 / cube.shape[-1], tests=logs.size - 1)
     point = {name: levels[number] for (name, levels), number in zip(design.levels.items(), position, strict=True)}
     reference = {name: levels[0] for name, levels in design.levels.items()}
-    gain, low, high = map(float, _gain(logs[position] - logs.flat[0], half if any(position) else np.nan))
+    ends = map(float, _gain(logs[position] - logs.flat[0], half if any(position) else np.nan))
+    gain = Estimate(*ends, design.values.repeat.nunique())
     most = float(np.exp(logs.flat[1:].max() - logs.flat[0] + half))  # of any other point
     lost = [
         f"{name}={value}" for name, value in design.reference.items() if value not in design.values[name].tolist()
@@ -242,11 +243,11 @@ def best(design: Design, target: float) -> Best:
         why = f"the reference ({', '.join(lost)}) was not measured completely"
     elif np.isnan(half):
         why = "a single repeat has no interval"
-    elif low >= 1 + target:
+    elif gain.low >= 1 + target:
         verdict, why = Verdict.MET, "the interval lies above it"
     elif most < 1 + target:
         verdict, why = Verdict.MISSED, "every point's interval lies below it"
-    return Best(point, reference, gain, low, high, verdict, why)
+    return Best(point, reference, gain, verdict, why)
 
 
 def _cube(design: Design) -> np.ndarray:

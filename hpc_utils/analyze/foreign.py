@@ -11,14 +11,14 @@ from . import scaling
 
 COLUMNS = [
     "foreign", *("workload", "dataset", "precision", "device_name"), "parallel", "kind", "batch", "baseline", "world_size", "nodes",
-    *("reported", "efficiency", "low", "high", "repeats", "throughput", "verdict"),
+    *("reported", "efficiency", "efficiency_low", "efficiency_high", "repeats", "throughput", "verdict"),
 ]  # fmt: skip
 
 
 def efficiency(runs: pd.DataFrame | None = None) -> pd.DataFrame:
     """`scaling.efficiency` of imported runs against the headline baseline; `runs`: as of `records.foreign.load` (default: all).
 
-    Columns: `COLUMNS`; efficiency, low, high: from samples and seconds; reported: from the reported throughput, NaN where there
+    Columns: `COLUMNS`; efficiency, efficiency_low, efficiency_high: from samples and seconds; reported: from the reported throughput, NaN where there
     is none; verdict: of the runs behind the point.
     """
     runs = foreign.load() if runs is None else runs

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -89,24 +88,14 @@ def gather(runs: pd.DataFrame, measures: Sequence[str] = MEASURES, also: Sequenc
     ]  # fmt: skip
     configurations["at"] = _objects(positions)
     configurations["runs"] = _objects([tuple(runs.run_id.iloc[indices]) for indices in positions])
+    columns = {"repeats": [len(indices) for indices in positions]}
     for name in measures:
         values = runs[name].to_numpy(dtype=float, na_value=np.nan)
         samples = [values[indices] for indices in positions]
-        estimates = [stats.median(sample)[:3] for sample in samples]
-        configurations[[name, f"{name}_low", f"{name}_high"]] = estimates or np.empty((0, 3))
-        configurations[f"{name}_each"] = _objects(samples)
-    return configurations.assign(repeats=[len(indices) for indices in positions])
-
-
-def over(row: Mapping[str, Any], base: Mapping[str, Any] | None, name: str) -> stats.Estimate:
-    """The measure `name` of a row of `gather` over that of the row `base`: 1 without an interval for the same row, unknown where
-    one of both is missing."""
-    if base is None or any(np.isnan(side[name]) for side in (row, base)):
-        return stats.UNKNOWN
-    if row["runs"] == base["runs"]:
-        return stats.Estimate(1.0, np.nan, np.nan, row["repeats"])
-    samples = [side[f"{name}_each"] for side in (row, base)]
-    return stats.ratio(*(sample[~np.isnan(sample)] for sample in samples))
+        estimates = np.array([stats.median(sample) for sample in samples]).reshape(-1, 4)
+        columns |= dict(zip(stats.columns([name]), estimates.T, strict=False))
+        columns[f"{name}_each"] = _objects(samples)
+    return pd.concat([configurations, pd.DataFrame(columns)], axis=1)
 
 
 def learned(runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
@@ -114,7 +103,7 @@ def learned(runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
     another of the workload, else the loss; and by that of mirrored evaluation, if there is one.
 
     Columns: those of `SAME` and `POINT`, layout; epochs; metric (a column of `epochs`), value (of the runs' last evaluations),
-    unit ("share": at most 1, or "ratio"), low, high (95 %; NaN where a value is not positive), repeats, runs.
+    unit ("share": at most 1, or "ratio"), value_low, value_high (95 %; NaN where a value is not positive), repeats, runs.
     """
     names = sorted(epochs.filter(regex="^test_"), key="test_loss".__eq__)
     latest = epochs.sort_values("epoch", ascending=False).melt("run_id", names, "metric").dropna()
@@ -126,11 +115,11 @@ def learned(runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
             for part in parts
         ],
         ignore_index=True,
-    ).rename(columns={"value_low": "low", "value_high": "high"})
+    )
     is_accuracy = configurations.metric.str.endswith("accuracy")
-    configurations["high"] = configurations.high.clip(upper=is_accuracy.map({True: 1.0}))
+    configurations["value_high"] = configurations.value_high.clip(upper=is_accuracy.map({True: 1.0}))
     configurations["unit"] = np.where(is_accuracy, "share", "ratio")
-    columns = ["layout", "epochs", "metric", "value", "unit", "low", "high", "repeats", "runs"]
+    columns = ["layout", "epochs", "metric", "value", "unit", "value_low", "value_high", "repeats", "runs"]
     return configurations[[*SAME, *POINT, *columns]]
 
 

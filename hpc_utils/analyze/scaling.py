@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,9 +12,9 @@ from hpc_utils.capability import PERIODS_OF_A_STEP
 from hpc_utils.records.identity import task
 
 from . import stats
+from .compare import beside, compare, ratios, scaled
 from .points import (
     ESTIMATES,
-    MEASURES,
     POINT,
     SAME,
     barred,
@@ -31,9 +31,9 @@ CURVE = ["kind", "batch", "steps_per_epoch", "scheme"]
 FIXED = {"strong": "global_batch", "weak": "batch_per_device"}
 PLACE = ["parallel", "nodes", "ranks_per_node", "world_size", "layout", "global_batch", "batch_per_device"]
 LINE = [*SAME, *CURVE, "baseline"]  # equal for all points of a drawn line
-BEHIND = ["runs", "runs_one"]  # ids of a point's runs, and of those of its baseline
-GAIN = ["speedup", "speedup_low", "speedup_high", "efficiency", "low", "high"]
-RATIO = ["ratio", "low", "high", "repeats"]
+BEHIND = ["runs", "runs_base"]  # ids of a point's runs, and of those of its baseline
+GAIN = stats.columns(["speedup", "efficiency"])
+RATIO = [*stats.columns(["ratio"]), "repeats"]
 
 RANKS = (1, 2, 4, 8, 12)  # rank counts of the workshop's table
 MEASURED, NOT_MEASURED, BARRED = "measured", "not measured", "barred"
@@ -69,25 +69,22 @@ def curves(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def against_one(curve_points: pd.DataFrame) -> pd.DataFrame:
-    """The points of `curves` once for each `baseline`, with the baseline's own `at_one`, `runs_one` and `<measure>_one`.
+    """The points of `curves` once for each `baseline`, compared with it: the columns of the baseline as `<column>_base`, and
+    gain, T_step(1) / T_step(N), as of `compare`.
 
     The baseline "none" is one process without a group, the headline; a scheme's name is that scheme on one rank. The
     first point of each curve is the baseline itself. Curves without that baseline are omitted.
     """
+    single = curve_points.world_size == 1
+    several = curve_points[~single & (curve_points.parallel != "none")]
     parts = []
     for by_scheme in (False, True):
         baseline = curve_points.scheme if by_scheme else "none"
-        baselines = curve_points[(curve_points.world_size == 1) & (curve_points.parallel == baseline)]
-        many = curve_points[(curve_points.world_size > 1) & (curve_points.parallel != "none")]
-        compared = pd.concat([baselines[baselines.curve.isin(many.curve)], many[many.curve.isin(baselines.curve)]])
-        baseline_columns = baselines.set_index("curve")[["at", "runs", *(f"{name}_each" for name in MEASURES)]]
-        baseline_columns.columns = ["at_one", "runs_one", *(f"{name}_one" for name in MEASURES)]
-        labels = {
-            "order": by_scheme,
-            "baseline": compared.scheme if by_scheme else "none",
-            "itself": compared.world_size == 1,
-        }
-        parts.append(compared.join(baseline_columns, on="curve").assign(**labels))
+        baselines = curve_points[single & (curve_points.parallel == baseline)]
+        baselines = baselines[baselines.curve.isin(several.curve)]
+        many = several[several.curve.isin(baselines.curve)]
+        compared = compare(pd.concat([baselines, many]), baselines, ["curve"], under={"gain": "step_seconds"})
+        parts.append(compared.assign(order=by_scheme, baseline=compared.scheme if by_scheme else "none"))
     every = pd.concat(parts)
     return every.sort_values(["curve", "order", "world_size", "nodes"], ignore_index=True).drop(columns="order")
 
@@ -95,10 +92,9 @@ def against_one(curve_points: pd.DataFrame) -> pd.DataFrame:
 def throughput(runs: pd.DataFrame) -> pd.DataFrame:
     """One row per configuration: median throughput (sample/s) with its 95 % interval over repeats, without profiled runs.
 
-    Columns: those of `SAME` and `POINT`, layout; throughput, low, high, repeats, runs.
+    Columns: those of `SAME` and `POINT`, layout; throughput, throughput_low, throughput_high, repeats, runs.
     """
-    table = points(unprofiled(runs)).rename(columns={"throughput_low": "low", "throughput_high": "high"})
-    return table[[*SAME, *POINT, "layout", "throughput", "low", "high", "repeats", "runs"]]
+    return points(unprofiled(runs))[[*SAME, *POINT, "layout", *stats.columns(["throughput"]), "repeats", "runs"]]
 
 
 def efficiency(runs: pd.DataFrame) -> pd.DataFrame:
@@ -110,8 +106,8 @@ def efficiency(runs: pd.DataFrame) -> pd.DataFrame:
 
     Columns: those of `SAME`; kind, batch (the fixed one), steps_per_epoch, scheme, baseline; parallel, nodes, ranks_per_node,
     world_size, layout, global_batch, batch_per_device; memory and the measures with their intervals as of
-    `points.points`; speedup, speedup_low, speedup_high; efficiency, low, high (its 95 % interval), repeats (the
-    fewest on either side); runs, runs_one (`BEHIND`).
+    `points.points`; speedup, efficiency, each with <name>_low and <name>_high (95 %); repeats (the
+    fewest on either side); runs, runs_base (`BEHIND`).
     """
     return gains(curves(runs))[[*LINE, *PLACE, "memory", *ESTIMATES, *GAIN, "repeats", *BEHIND]]
 
@@ -131,8 +127,8 @@ def outcome(runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
     """One row per curve, at its largest rank count by the fastest layout, against its first baseline; without curves, of each
     workload, data set and precision the fastest configuration on most ranks. Strong scaling comes first, then the fastest.
 
-    Columns: as of `efficiency` (without curves, kind is "" and the efficiency NaN); metric (its name) and learned, low_learned,
-    high_learned: what the runs reached at their end, with its 95 % interval.
+    Columns: as of `efficiency` (without curves, kind is "" and the efficiency NaN); metric (its name) and learned, learned_low,
+    learned_high: what the runs reached at their end, with its 95 % interval.
     """
     outcomes = headline(efficiency(runs))
     keys = LINE
@@ -155,14 +151,13 @@ def comparison(runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
     gained = gained.assign(first=gained.runs.str[0]).drop_duplicates("first").set_index("first")[GAIN[:3]]
     configurations = points(unprofiled(runs))
     configurations = configurations.join(gained, on=configurations.runs.str[0])
-    configurations = _with_learned(configurations, runs, epochs).drop(columns="first")
-    return configurations.rename(columns={"low_learned": "learned_low", "high_learned": "learned_high"})
+    return _with_learned(configurations, runs, epochs).drop(columns="first")
 
 
 def _with_learned(table: pd.DataFrame, runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
-    """`table` with `points.learned` of its rows: metric, learned, low_learned, high_learned."""
-    reached = learned(runs, epochs).explode("runs").set_index("runs")[["metric", "value", "low", "high"]]
-    reached = reached.set_axis(["metric", "learned", "low_learned", "high_learned"], axis=1)
+    """`table` with `points.learned` of its rows: metric, learned, learned_low, learned_high."""
+    reached = learned(runs, epochs).explode("runs").set_index("runs")[["metric", *stats.columns(["value"])]]
+    reached.columns = ["metric", *stats.columns(["learned"])]
     return table.assign(first=table.runs.str[0]).join(reached, on="first")
 
 
@@ -178,15 +173,14 @@ def workshop(runs: pd.DataFrame, ranks: Mapping[str, Iterable[int]] | None = Non
     curve_points = curves(runs.assign(oversubscribed=False, shared=False))
     barred_runs = barred(runs)
     is_barred = np.array([barred_runs[positions].any() for positions in curve_points["at"]], dtype=bool)
-    baselines = curve_points[~is_barred & (curve_points.world_size == 1)]
-    baselines = baselines.sort_values("parallel", key=lambda names: names != "none").drop_duplicates("curve")
-    baseline_columns = baselines.set_index("curve")[["step_seconds_each", "runs", "parallel"]]
-    baseline_columns = baseline_columns.set_axis(["step_seconds_one", "runs_one", "baseline"], axis=1)
-    curve_points = curve_points.assign(itself=curve_points.index.isin(baselines.index))
-    curve_points = curve_points.join(baseline_columns, on="curve")
+    sound = curve_points[~is_barred]
+    baselines = sound[sound.world_size == 1].assign(baseline=sound.parallel)
+    baselines = baselines.sort_values("parallel", key=lambda names: names != "none")
+    compared = compare(sound, baselines, ["curve"], under={"gain": "step_seconds"})
+    compared = _gains(compared).rename(columns={"baseline_base": "baseline"})
+    compared["repeats"] = compared.repeats.where(compared.runs_base.notna(), compared.runs.map(len))
     parts = [
-        _gains(curve_points[~is_barred & curve_points.runs_one.notna()]).assign(state=MEASURED, why=""),
-        curve_points[~is_barred & curve_points.runs_one.isna()].assign(state=MEASURED, why=""),
+        compared.assign(state=MEASURED, why=""),
         curve_points[is_barred]
         .drop(columns=[*ESTIMATES, "repeats"])
         .assign(state=BARRED, why="more ranks than cores, or a shared machine"),
@@ -216,21 +210,17 @@ def memory(runs: pd.DataFrame) -> pd.DataFrame:
     """Memory per device against ranks: M(N) and M(N) / M(1) of every curve, one row per point and statistic.
 
     Columns: as of `efficiency` up to batch_per_device; memory ("allocated" or "resident"); statistic ("peak", "mean",
-    "mode"), bytes, bytes_low, bytes_high (B); ratio, low, high (M(N) / M(1) with its 95 % interval), repeats; runs, runs_one.
+    "mode"), bytes, bytes_low, bytes_high (B); ratio, ratio_low, ratio_high (M(N) / M(1) with its 95 % interval), repeats; runs, runs_base.
     Points without a record of it are omitted.
     """
     curve_points = against_one(curves(runs))
     parts = []
     for statistic in ("peak", "mean", "mode"):
-        name = f"{statistic}_bytes"
-        sides = [f"{name}_each", f"{name}_one"]
-        recorded = {side: curve_points[side].map(lambda values: values[~np.isnan(values)]) for side in sides}
-        part = curve_points.assign(**recorded)
-        part = part[(part[sides[0]].map(len) > 0) & (part[sides[1]].map(len) > 0)].assign(statistic=statistic)
-        part[["bytes", "bytes_low", "bytes_high"]] = part[[name, f"{name}_low", f"{name}_high"]]
-        part[RATIO] = _ratios(part, *sides)
-        columns = [*LINE, *PLACE, "memory", *BEHIND, "statistic", "bytes", "bytes_low", "bytes_high", *RATIO]
-        parts.append(part[columns].astype({"repeats": int}))
+        compared = ratios(curve_points, over={"ratio": f"{statistic}_bytes"})
+        compared = scaled(compared, "bytes", f"{statistic}_bytes", 1.0)
+        compared = compared.assign(statistic=statistic, repeats=compared.ratio_repeats).dropna(subset="ratio")
+        columns = [*LINE, *PLACE, "memory", *BEHIND, "statistic", *stats.columns(["bytes"]), *RATIO]
+        parts.append(compared[columns].astype({"repeats": int}))
     return pd.concat(parts, ignore_index=True)
 
 
@@ -240,12 +230,12 @@ def variation(table: pd.DataFrame) -> pd.DataFrame:
     `table` as of `efficiency`. The interval's ends are the largest of the points' own ends; NaN if any of them
     is a single run.
 
-    Columns: those of `LINE`; variation, low, high, repeats (the fewest); world_size and layout where it is largest; ranks,
+    Columns: those of `LINE`; variation, variation_low, variation_high, repeats (the fewest); world_size and layout where it is largest; ranks,
     the largest N measured; runs.
     """
     weak = table[(table.kind == "weak") & (table.world_size > 1)]
     rows = []
-    ends = np.sort(1 / weak[["low", "high"]] - 1, axis=1)
+    ends = np.sort(1 / weak[["efficiency_low", "efficiency_high"]] - 1, axis=1)
     weak = weak.assign(
         variation=(1 / weak.efficiency - 1).abs(), low=np.clip(ends[:, 0], 0, None) - np.clip(ends[:, 1], None, 0),
         high=np.abs(ends).max(axis=1),
@@ -256,12 +246,12 @@ def variation(table: pd.DataFrame) -> pd.DataFrame:
         row |= {
             "repeats": curve_points.repeats.min(),
             "ranks": curve_points.world_size.max(),
-            "runs": unique(*curve_points.runs, *curve_points.runs_one),
+            "runs": unique(*curve_points.runs, *curve_points.runs_base),
         }
         if row["repeats"] != 1:
-            row |= {"low": curve_points.low.max(), "high": curve_points.high.max()}
+            row |= {"variation_low": curve_points.low.max(), "variation_high": curve_points.high.max()}
         rows.append(row)
-    columns = [*LINE, "variation", "low", "high", "repeats", "world_size", "layout", "ranks", "runs"]
+    columns = [*LINE, *stats.columns(["variation"]), "repeats", "world_size", "layout", "ranks", "runs"]
     return pd.DataFrame(rows, columns=columns)
 
 
@@ -271,20 +261,33 @@ def before_after(runs: pd.DataFrame) -> pd.DataFrame:
 
     Columns: those of `SAME` and `POINT`, layout, settings_before, other (whether the settings differ); throughput,
     epoch_seconds, and utilisation (processor time of the busiest rank over time and cores of its device), each with
-    `<name>_before`; gain (the ratio of throughputs), low, high (its 95 % interval), repeats; runs.
+    `<name>_before`; gain (the ratio of throughputs), gain_low, gain_high (its 95 % interval), repeats; runs.
     """
     used = usable(runs)
     configurations = gather(used)
     busy = (used.cpu_seconds / used.seconds / used.threads_per_rank).to_numpy(dtype=float, na_value=np.nan)
     configurations["utilisation"] = [np.median(busy[positions]) for positions in configurations["at"]]
-    pairs = _beside_fp32(configurations, [name for name in [*SAME, *POINT] if name != "settings"])
+    is_full = configurations.precision == "fp32"
+    alike = [name for name in [*SAME, *POINT] if name not in ("settings", "precision")]
+    pairs = beside(configurations[~is_full], configurations[is_full], alike, "_before").dropna(subset="runs_before")
     pairs["other"] = pairs.settings.fillna("") != pairs.settings_before.fillna("")
     pairs = pairs.sort_values(["other", "settings_before"], kind="stable")
     pairs = pairs.drop_duplicates([*SAME, *POINT]).sort_index().reset_index(drop=True)
-    pairs[["gain", *RATIO[1:]]] = stats.ratios(pairs.throughput_each, pairs.throughput_each_before)
+    pairs = ratios(pairs, over={"gain": "throughput"}, suffix="_before")
+    pairs["repeats"] = pairs.gain_repeats
     pairs["runs"] = [unique(*run_ids) for run_ids in zip(pairs.runs, pairs.runs_before, strict=True)]
     pair_columns = [name + end for name in ("throughput", "epoch_seconds", "utilisation") for end in ("_before", "")]
-    columns = [*SAME, *POINT, "layout", "settings_before", "other", *pair_columns, "gain", *RATIO[1:], "runs"]
+    columns = [
+        *SAME,
+        *POINT,
+        "layout",
+        "settings_before",
+        "other",
+        *pair_columns,
+        *stats.columns(["gain"]),
+        "repeats",
+        "runs",
+    ]
     return pairs[columns].astype({"repeats": int})
 
 
@@ -297,15 +300,17 @@ def precision_gain(runs: pd.DataFrame) -> pd.DataFrame:
 def efficiency_ratio(runs: pd.DataFrame) -> pd.DataFrame:
     """Efficiency in each other precision over that in fp32, against one rank without a group, all else equal.
 
-    Columns: those of `LINE` and `PLACE`; ratio, low, high (its 95 % interval, over the repeats of all four), repeats; runs.
+    Columns: those of `LINE` and `PLACE`; ratio, ratio_low, ratio_high (its 95 % interval, over the repeats of all four), repeats; runs.
     """
     curve_points = against_one(curves(runs))
     curve_points = curve_points[(curve_points.world_size > 1) & (curve_points.baseline == "none")]
-    pairs = _beside_fp32(curve_points, [*LINE, *PLACE]).reset_index(drop=True)
-    sides = [(f"step_seconds_one{end}", f"step_seconds_each{end}") for end in ("", "_before")]
-    ratios = [stats.ratio_of_ratios(*([row[name] for name in side] for side in sides)) for _, row in pairs.iterrows()]
-    pairs[RATIO] = pd.DataFrame(ratios, columns=RATIO)
-    id_columns = pairs[["runs", "runs_one", "runs_before", "runs_one_before"]]
+    is_full = curve_points.precision == "fp32"
+    alike = [name for name in [*LINE, *PLACE] if name != "precision"]
+    pairs = beside(curve_points[~is_full], curve_points[is_full], alike, "_before").dropna(subset="runs_before")
+    sides = [(f"step_seconds_each_base{end}", f"step_seconds_each{end}") for end in ("", "_before")]
+    estimates = [stats.ratio_of_ratios(*(row[[*side]] for side in sides)) for _, row in pairs.iterrows()]
+    pairs[RATIO] = pd.DataFrame(estimates, columns=RATIO, index=pairs.index)
+    id_columns = pairs[["runs", "runs_base", "runs_before", "runs_base_before"]]
     pairs["runs"] = [unique(*run_ids) for run_ids in id_columns.itertuples(index=False)]
     return pairs[[*LINE, *PLACE, *RATIO, "runs"]]
 
@@ -333,7 +338,7 @@ def sentences(table: pd.DataFrame) -> list[str]:
     many = headline(table[table.world_size > 1])
     return [
         f"{curve(row._asdict())}: {row.world_size} ranks run at **{row.efficiency:.0%}** efficiency"
-        f"{_interval(row, '.0%')}, a speed-up of {row.speedup:.2f}{relative(row.baseline)}."
+        f"{_interval(row, 'efficiency', '.0%')}, a speed-up of {row.speedup:.2f}{relative(row.baseline)}."
         for row in many.itertuples()
     ]
 
@@ -342,7 +347,7 @@ def precision_sentences(gains: pd.DataFrame) -> list[str]:
     """A sentence for each row of `precision_gain`."""
     return [
         f"On one device, batch {row.global_batch}, {row.precision} trains at **{row.gain:.2f}** times the speed of fp32"
-        f"{_interval(row, '.2f')}."
+        f"{_interval(row, 'gain', '.2f')}."
         for row in gains.itertuples()
     ]
 
@@ -352,28 +357,13 @@ def unique(*runs: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(run_id for run_ids in runs for run_id in run_ids))
 
 
-def _interval(row: tuple, form: str) -> str:
-    return f" (95 % interval {row.low:{form}} to {row.high:{form}})" if row.low == row.low else " (a single run)"
+def _interval(row: tuple, column: str, form: str) -> str:
+    low, high = (getattr(row, column + end) for end in stats.ENDS[1:])
+    return " (a single run)" if np.isnan(low) else f" (95 % interval {low:{form}} to {high:{form}})"
 
 
-def _beside_fp32(table: pd.DataFrame, alike: Sequence[str]) -> pd.DataFrame:
-    """The rows in other precisions, each with the columns of those in fp32 that are equal in `alike`, as <name>_before."""
-    table = table.assign(like=number(table, [name for name in alike if name != "precision"]))
-    full = table[table.precision == "fp32"].set_index("like").add_suffix("_before")
-    return table[table.precision != "fp32"].join(full, on="like", how="inner")
-
-
-def _ratios(table: pd.DataFrame, above: str, below: str) -> np.ndarray:
-    """(rows, 4): `stats.ratio` of both columns; of a baseline against `itself` one by definition, without an interval."""
-    ratios = stats.ratios(table[above], table[below])
-    ratios[table.itself.to_numpy(bool), :3] = 1.0, np.nan, np.nan
-    return ratios
-
-
-def _gains(curve_points: pd.DataFrame) -> pd.DataFrame:
-    """`curve_points` with the columns `GAIN` and the repeats of T(1) / T(N)."""
-    gain = _ratios(curve_points, "step_seconds_one", "step_seconds_each")
-    ranks = curve_points.world_size.to_numpy(float)[:, None]
-    speedup = np.where((curve_points.kind == "strong").to_numpy()[:, None], gain[:, :3], gain[:, :3] * ranks)
-    columns = dict(zip(GAIN, np.hstack([speedup, speedup / ranks]).T, strict=True))
-    return curve_points.assign(**columns, repeats=gain[:, 3])
+def _gains(compared: pd.DataFrame) -> pd.DataFrame:
+    """`compared`, with the gain T_step(1) / T_step(N), also with speedup, efficiency and repeats (of the gain)."""
+    ranks = compared.world_size.astype(float)
+    compared = scaled(compared, "speedup", "gain", ranks.where(compared.kind == "weak", 1.0))
+    return scaled(compared, "efficiency", "speedup", 1 / ranks).assign(repeats=compared.gain_repeats)

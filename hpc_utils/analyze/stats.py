@@ -28,8 +28,8 @@ class Estimate(NamedTuple):
         return {name: self.value, f"{name}_low": self.low, f"{name}_high": self.high}
 
     def measure(self, name: str) -> dict[str, float]:
-        """`name`, `low`, `high` and `repeats` of a table's row."""
-        return {name: self.value, "low": self.low, "high": self.high, "repeats": self.repeats}
+        """`columns` and `repeats` of a table's row."""
+        return self.columns(name) | {"repeats": self.repeats}
 
     def times(self, factor: float) -> Estimate:
         """The estimate of `factor` times the quantity."""
@@ -106,17 +106,6 @@ def difference(first: Estimate, second: Estimate) -> Estimate:
     below = np.hypot(first.value - first.low, second.high - second.value)
     above = np.hypot(first.high - first.value, second.value - second.low)
     return Estimate(value, value - below, value + above, min(first.repeats, second.repeats))
-
-
-def medians(samples: Sequence[Sequence[float]]) -> np.ndarray:
-    """`median` of each of many samples: (samples, 4), columns as in `Estimate`."""
-    return np.array([median(sample) for sample in samples], dtype=float).reshape(-1, 4)
-
-
-def ratios(numerators: Sequence[Sequence[float]], denominators: Sequence[Sequence[float]]) -> np.ndarray:
-    """`ratio` of each of many pairs: (pairs, 4), columns as in `Estimate`."""
-    estimates = [ratio(*pair) for pair in zip(numerators, denominators, strict=True)]
-    return np.array(estimates, dtype=float).reshape(-1, 4)
 
 
 def t_quantile(freedom: float | np.ndarray, p: float = TAILS[1]) -> np.ndarray:

@@ -9,12 +9,13 @@ import pandas as pd
 
 from hpc_utils.records.study import Targets
 
+from .compare import scaled
 from .decide import Verdict, decide
 from .points import number
 from .scaling import LINE, headline, relative, unique, variation
 from .stats import Estimate
 
-SHOWN = ["ranks", "layout", "value", "low", "high", "repeats"]
+SHOWN = ["ranks", "layout", "value", "value_low", "value_high", "repeats"]
 COLUMNS = [*LINE, "target", "required", "at_ranks", *SHOWN, "verdict", "why", "runs"]
 
 
@@ -26,8 +27,8 @@ def judge(table: pd.DataFrame, targets: Targets | None = None) -> pd.DataFrame:
     weak scaling, the points up to the target's rank count are judged. A target without any curve has a row too; one
     without a rank count has none.
 
-    Columns: those of `LINE`; target (in words), required, at_ranks (the target's rank count); ranks, layout, value, low,
-    high (95 % interval), repeats: what was judged; verdict ("met", "missed", "undecided": the interval contains the target
+    Columns: those of `LINE`; target (in words), required, at_ranks (the target's rank count); ranks, layout, value,
+    value_low, value_high (95 %), repeats: what was judged; verdict ("met", "missed", "undecided": the interval contains the target
     or is missing, "not measured"); why (in words); runs (ids, empty without a curve).
     """
     targets = targets or Targets()
@@ -42,7 +43,7 @@ def judge(table: pd.DataFrame, targets: Targets | None = None) -> pd.DataFrame:
     ranks = targets.weak_ranks
     share = targets.weak_variation
     words = f"weak scaling: a step's time varies by at most {share:.0%} up to {ranks} ranks"
-    weak = variation(_up_to(table, ranks)).rename(columns={"variation": "value"})
+    weak = scaled(variation(_up_to(table, ranks)), "value", "variation", 1.0)
     rows += _judged(weak, "weak", {"target": words, "required": share, "at_ranks": ranks})
     return pd.DataFrame(rows, columns=COLUMNS)
 
@@ -54,8 +55,8 @@ def _strong(table: pd.DataFrame, ranks: int) -> pd.DataFrame:
     curve = number(strong, LINE)
     reached = (world == ranks).groupby(curve).transform("any")
     points = strong[np.where(reached, world == ranks, world == world.groupby(curve).transform("max"))]
-    run_ids = [unique(*ids) for ids in zip(points.runs, points.runs_one, strict=True)]
-    return points.assign(ranks=points.world_size, value=points.efficiency, runs=run_ids)
+    run_ids = [unique(*ids) for ids in zip(points.runs, points.runs_base, strict=True)]
+    return scaled(points, "value", "efficiency", 1.0).assign(ranks=points.world_size, runs=run_ids)
 
 
 def _up_to(table: pd.DataFrame, ranks: int | None) -> pd.DataFrame:
@@ -80,8 +81,8 @@ def _judged(points: pd.DataFrame, kind: str, target: dict) -> Iterator[dict]:
             "`hpc study run` makes them with `ranks = [1, 2]` in a series of the study's file",
         }
     for row in points.to_dict("records"):
-        low = row["low"]
-        high = row["high"]
+        low = row["value_low"]
+        high = row["value_high"]
         interval = "a single run" if np.isnan(low) else f"{low:.1%} to {high:.1%}"
         why = f"{row['value']:.1%} ({interval}) on {row['world_size']} ranks ({row['layout']}){relative(row['baseline'])}"
         reached = row["ranks"] == ranks

@@ -79,10 +79,8 @@ def cell(exported: Exports, cited: Citation) -> Value:
     value = row[column]
     if pd.isna(value):
         raise UnknownCell(f"{cited} is empty: it was not measured")
-    ends = [(f"{column}_low", f"{column}_high"), *([("low", "high")] if column == item.measure else [])]
-    low, high = next((pair for pair in ends if pair[0] in frame and pair[1] in frame), ("", ""))
-    interval = (math.nan, math.nan) if not low or pd.isna(row[low]) else (float(row[low]), float(row[high]))
-    repeats = int(row["repeats"]) if low and not pd.isna(row.get("repeats")) else 0
+    interval = [float(row.get(f"{column}_{end}", math.nan)) for end in ("low", "high")]
+    repeats = int(row["repeats"]) if f"{column}_low" in frame and not pd.isna(row.get("repeats")) else 0
     condition = f" Where {', '.join(f'{name} is {value}' for name, value in cited.keys)}." if cited.keys else ""
     return Value(
         str(cited), str(value) if unit == "text" else getattr(value, "item", lambda: value)(), unit,
@@ -130,7 +128,7 @@ def _is(value: object, wanted: str) -> bool:
 
 def _runs(row: pd.Series, column: str, item: Item) -> tuple[str, ...]:
     """The ids in the row: those of the column, or of the row, or of the whole table."""
-    names = [f"{column}_runs"] if f"{column}_runs" in row else [name for name in ("runs", "runs_one") if name in row]
+    names = [f"{column}_runs"] if f"{column}_runs" in row else [name for name in ("runs", "runs_base") if name in row]
     ids = [run for name in names if isinstance(row[name], str) for run in row[name].split()]
     return tuple(dict.fromkeys(ids)) if names else item.runs
 

@@ -30,7 +30,7 @@ PROFILE, PROJECT = "profile:", "project:"
 EXECUTED = "executed_sha256"  # of the notebook, which quotes the seal and so is not covered by it
 LISTS = ("runs", "files", "tables", "figures")
 KINDS = ("tables", "figures")  # folders of the set, too
-BEHIND = ("runs", "runs_one")  # columns of a table that hold run ids, a tuple each
+BEHIND = ("runs", "runs_base")  # columns of a table that hold run ids, a tuple each
 
 
 class ExportError(ValueError):

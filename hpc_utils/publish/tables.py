@@ -87,7 +87,7 @@ WORKSHOP: dict[str, Writer] = {
 
 def workshop(rows: pd.DataFrame) -> pd.DataFrame:
     """`analyze.scaling.workshop` as text, a column for each question, with 95 % intervals."""
-    return text_table(rows.rename(columns={"low": "efficiency_low", "high": "efficiency_high"}), WORKSHOP)
+    return text_table(rows, WORKSHOP)
 
 
 COMPARISON: dict[str, Writer] = {

@@ -36,7 +36,7 @@ def test_sound_runs_have_no_findings() -> None:
 def test_a_super_linear_point_is_flagged_and_a_doubtful_one_is_not() -> None:
     (found,) = flagged(study(strong={"1x2": 1.15, "1x4": 1.005}), "super-linear")
     assert (found["layout"], found["kind"], found["batch"], found["baseline"]) == ("1x2", "strong", 768, "none")
-    assert found["value"] == pytest.approx(1.15) and 1 < found["low"] < 1.15 < found["high"]
+    assert found["value"] == pytest.approx(1.15) and 1 < found["value_low"] < 1.15 < found["value_high"]
     assert "a smaller batch" in found["likely"] and "768, the other 384" in found["evidence"]
     (found,) = flagged(study(weak={"1x2": 1.15}), "super-linear")
     assert found["likely"] == UNKNOWN
@@ -63,7 +63,7 @@ def test_the_cause_is_taken_from_what_the_baseline_recorded(change: dict, cause:
 def test_throughput_that_falls_is_flagged() -> None:
     (found,) = flagged(study(strong={"1x2": 0.9, "1x4": 0.3}), "throughput falls")
     assert found["layout"] == "1x4" and found["value"] == pytest.approx(2 / 3)
-    assert found["low"] < found["value"] < found["high"] < 1 and "between nodes" not in found["likely"]
+    assert found["value_low"] < found["value"] < found["value_high"] < 1 and "between nodes" not in found["likely"]
     (found,) = flagged(study(strong={"1x2": 0.9, "2x2": 0.3}), "throughput falls")
     assert found["likely"].startswith("the link between nodes")
     # A slower layout of the same rank count is no fall.
@@ -117,7 +117,9 @@ def test_one_rank_faster_with_a_group_than_without_is_flagged() -> None:
     runs.loc[at(runs, 1, "none"), "outside_seconds"] = 6.0
     (found,) = flagged(runs, "faster with a group")
     assert (found["parallel"], found["global_batch"]) == ("ddp", 768) and "other processes" in found["likely"]
-    assert found["value"] == pytest.approx(1.6 / 1.02) and 1 < found["low"] < found["value"] < found["high"]
+    assert (
+        found["value"] == pytest.approx(1.6 / 1.02) and 1 < found["value_low"] < found["value"] < found["value_high"]
+    )
 
 
 def test_what_is_no_clean_measurement_is_named() -> None:

@@ -98,7 +98,7 @@ def test_the_split_is_that_of_least_squares() -> None:
     assert split.freedom.sum() == 3 * 18 - 1
     row = factorial.main_effects(found).set_index(["factor", "level"]).loc["precision", "bf16"]
     half = scipy.stats.t.ppf(0.975, 34) * math.sqrt(everything / 34 * 2 / 18)  # 18 runs a level
-    assert math.log(row.high / row.gain) == pytest.approx(half) == math.log(row.gain / row.low)
+    assert math.log(row.gain_high / row.gain) == pytest.approx(half) == math.log(row.gain / row.gain_low)
 
 
 def test_only_the_interaction_that_was_put_in_is_beyond_noise() -> None:
@@ -106,23 +106,23 @@ def test_only_the_interaction_that_was_put_in_is_beyond_noise() -> None:
     assert set(split.index[split.beyond]) == {"batch_per_device", "precision", "batch_per_device x precision"}
     table = factorial.interactions(designed()).set_index(["first", "first_level", "second", "second_level"])
     row = table.loc["batch_per_device", 128, "precision", "bf16"]
-    assert row.low < 1.5 < row.high and row.high / row.low < 1.1
+    assert row.beyond_low < 1.5 < row.beyond_high and row.beyond_high / row.beyond_low < 1.1
     none = table.loc["bucket_mb", 0.1, "batch_per_device", 128]
-    assert none.low < 1 < none.high
+    assert none.beyond_low < 1 < none.beyond_high
 
 
 def test_the_best_point_is_judged_against_the_first_levels() -> None:
     best = factorial.best(designed(), 0.2)
     assert best.reference == {"bucket_mb": 25.0, "batch_per_device": 64, "precision": "fp32"}
     assert (best.point["batch_per_device"], best.point["precision"], best.verdict) == (128, "bf16", Verdict.MET)
-    assert best.low < 2.7 < best.high
+    assert best.gain.low < 2.7 < best.gain.high
     assert factorial.best(designed(), 3.0).verdict == Verdict.MISSED
-    assert factorial.best(designed(), best.gain - 1).verdict == Verdict.UNDECIDED
+    assert factorial.best(designed(), best.gain.value - 1).verdict == Verdict.UNDECIDED
     (row,) = factorial.best_table(designed(), 0.2).to_dict("records")
-    assert (row["gain"], row["low"], row["high"], row["verdict"]) == (best.gain, best.low, best.high, Verdict.MET)
+    assert (row["gain"], row["gain_low"], row["gain_high"], row["verdict"]) == (*best.gain[:3], Verdict.MET)
     assert (row["repeats"], row["target"], len(row["runs"])) == (3, 1.2, 54) and "precision=bf16" in row["point"]
     slower = designed(lambda point, repeat: 1000 if tuple(point.values()) == (25.0, 64, "fp32") else 900 + repeat)
-    assert (factorial.best(slower, 0.2).gain, factorial.best(slower, 0.2).verdict) == (1.0, Verdict.MISSED)
+    assert (factorial.best(slower, 0.2).gain.value, factorial.best(slower, 0.2).verdict) == (1.0, Verdict.MISSED)
 
 
 @pytest.mark.parametrize(("noise", "verdict"), [(0.001, Verdict.MISSED), (0.3, Verdict.UNDECIDED)])
@@ -132,8 +132,8 @@ def test_a_reference_that_is_the_fastest_is_judged_by_the_others_intervals(noise
         return (1100 if tuple(point.values()) == (25.0, 64, "fp32") else 1000) * math.exp(noise * strays)
 
     best = factorial.best(designed(speed), 0.2)
-    assert (best.point, best.gain, best.verdict) == (best.reference, 1.0, verdict)
-    assert np.isnan([best.low, best.high]).all()
+    assert (best.point, best.gain.value, best.verdict) == (best.reference, 1.0, verdict)
+    assert np.isnan(best.gain[1:3]).all()
 
 
 def test_without_the_reference_the_target_cannot_be_judged() -> None:
@@ -150,7 +150,7 @@ def test_without_the_reference_the_target_cannot_be_judged() -> None:
 
 def test_one_repeat_has_effects_and_no_intervals() -> None:
     found = designed(repeats=[1])
-    assert factorial.main_effects(found).low.isna().all() and not factorial.effects(found).beyond.any()
+    assert factorial.main_effects(found).gain_low.isna().all() and not factorial.effects(found).beyond.any()
     assert factorial.best(found, 0.2).verdict == Verdict.UNDECIDED
 
 

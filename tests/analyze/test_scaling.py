@@ -27,7 +27,7 @@ def test_strong_scaling_is_time_of_one_over_n_times_time_of_n() -> None:
     assert (four.speedup, four.efficiency) == pytest.approx((2.0, 0.5))
     assert point(table, baseline="ddp", world_size=2).efficiency == pytest.approx(8.8 / 10)
     assert point(table, baseline="none", world_size=1).efficiency == 1
-    assert math.isnan(four.low), "single runs have no interval"
+    assert math.isnan(four.efficiency_low), "single runs have no interval"
 
 
 def test_weak_scaling_compares_steps_not_epochs() -> None:
@@ -93,9 +93,9 @@ def test_repeats_give_intervals_that_hold_the_value() -> None:
     two = [run(2, 5.0 * factor) for factor in (0.97, 1.0, 1.03)]
     found = point(scaling.efficiency(pd.DataFrame(alone + two)), world_size=2)
     assert found.efficiency == pytest.approx(0.8)
-    assert 0.7 < found.low < 0.8 < found.high < 0.9
+    assert 0.7 < found.efficiency_low < 0.8 < found.efficiency_high < 0.9
     assert found.repeats == 3
-    assert set(found.runs) == {row["run_id"] for row in two} and set(found.runs_one) == {
+    assert set(found.runs) == {row["run_id"] for row in two} and set(found.runs_base) == {
         row["run_id"] for row in alone
     }
     (sentence,) = scaling.sentences(scaling.efficiency(pd.DataFrame(alone + two)))
@@ -111,9 +111,9 @@ def test_what_a_precision_gains_is_a_ratio_with_an_interval_on_one_process() -> 
     assert len(table) == 1
     gain = table.iloc[0]
     assert (gain.precision, gain.global_batch, gain.gain, gain.repeats) == ("bf16", 512, pytest.approx(2.0), 3)
-    assert 1.8 < gain.low < 2 < gain.high < 2.2
+    assert 1.8 < gain.gain_low < 2 < gain.gain_high < 2.2
     (sentence,) = scaling.precision_sentences(table)
-    assert "2.00" in sentence and f"{gain.low:.2f} to {gain.high:.2f}" in sentence
+    assert "2.00" in sentence and f"{gain.gain_low:.2f} to {gain.gain_high:.2f}" in sentence
 
 
 def test_layouts_of_one_rank_count_are_points_of_their_own() -> None:
@@ -124,7 +124,9 @@ def test_layouts_of_one_rank_count_are_points_of_their_own() -> None:
         assert (found.world_size, found.repeats) == (8, 3)
         assert found.efficiency == pytest.approx(expected)
         assert found.speedup == pytest.approx(8 * expected)
-        assert (found.speedup_low, found.speedup_high) == pytest.approx((8 * found.low, 8 * found.high))
+        assert (found.speedup_low, found.speedup_high) == pytest.approx(
+            (8 * found.efficiency_low, 8 * found.efficiency_high)
+        )
     assert len(point(points.points(runs), layout="2x4")) == len(points.COLUMNS)
     assert point(scaling.throughput(runs), layout="2x4").repeats == 3
 
@@ -136,7 +138,7 @@ def test_a_point_has_every_measure_with_its_interval() -> None:
     assert (found.memory, found.peak_bytes, found.mode_bytes) == ("resident", 400 * MIB, 290 * MIB)
     weak = point(scaling.efficiency(study(weak={"1x2": 0.8})), world_size=2, baseline="none")
     assert (weak.speedup, weak.efficiency) == pytest.approx((1.6, 0.8))
-    assert weak.speedup_low == pytest.approx(2 * weak.low)
+    assert weak.speedup_low == pytest.approx(2 * weak.efficiency_low)
 
 
 def test_unknown_layouts_and_memory_are_unknown_not_lost() -> None:
@@ -162,21 +164,21 @@ def test_memory_is_compared_with_one_device_s() -> None:
     table = scaling.memory(runs)
     found = point(table, world_size=2, baseline="none", statistic="peak")
     assert (found.bytes, found.ratio, found.repeats) == (200 * MIB, 0.5, 3)
-    assert found.low < 0.5 < found.high < 0.6
+    assert found.ratio_low < 0.5 < found.ratio_high < 0.6
     assert point(table, world_size=2, baseline="ddp", statistic="mode").ratio == 1
-    assert math.isnan(point(table, world_size=1, baseline="ddp", statistic="mode").low)
+    assert math.isnan(point(table, world_size=1, baseline="ddp", statistic="mode").ratio_low)
 
 
 def test_weak_variation_is_the_largest_stray_of_a_step_with_an_interval() -> None:
     runs = study(weak={"1x2": 0.9, "1x4": 1 / 0.8, "1x8": 0.95})
     found = point(scaling.variation(scaling.efficiency(runs)), baseline="none")
     assert found.variation == pytest.approx(0.2) and (found.world_size, found.layout) == (4, "1x4")
-    assert 0.15 < found.low < 0.2 < found.high < 0.25 and found.ranks == 8
+    assert 0.15 < found.variation_low < 0.2 < found.variation_high < 0.25 and found.ranks == 8
     none = point(scaling.variation(scaling.efficiency(study(weak={"1x2": 1.0}))), baseline="none")
-    assert none.low == 0 < none.high, "an interval around no stray begins at none"
+    assert none.variation_low == 0 < none.variation_high, "an interval around no stray begins at none"
     single = runs[(runs.world_size != 2) | (runs.repeat == 1)]
     found = point(scaling.variation(scaling.efficiency(single)), baseline="none")
-    assert found.variation == pytest.approx(0.2) and math.isnan(found.high) and found.repeats == 1
+    assert found.variation == pytest.approx(0.2) and math.isnan(found.variation_high) and found.repeats == 1
 
 
 def test_no_runs_have_no_points() -> None:

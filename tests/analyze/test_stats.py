@@ -79,17 +79,6 @@ def test_the_bootstrap_is_the_quantile_of_all_resamples_medians() -> None:
     assert stats.ratio(above, below)[1:3] == pytest.approx((low, high))
 
 
-def test_thousands_at_once_are_what_they_are_one_by_one() -> None:
-    generator = np.random.default_rng(2)
-    above = [generator.lognormal(0, 0.1, size) for size in (1, 2, 3, 3, 6, 7, 6)]
-    below = [generator.lognormal(0, 0.1, size) for size in (3, 1, 3, 4, 6, 8, 3)]
-    for row, values in zip(stats.medians(above), above, strict=True):
-        assert row.tolist() == pytest.approx(list(stats.median(values)), nan_ok=True)
-    for row, one, other in zip(stats.ratios(above, below), above, below, strict=True):
-        assert row.tolist() == pytest.approx(list(stats.ratio(one, other)), nan_ok=True)
-    assert stats.medians([]).shape == (0, 4)
-
-
 def test_equal_repeats_have_an_interval_without_width() -> None:
     assert stats.ratio([2.0, 2.0], [1.0, 1.0, 1.0])[:3] == (2.0, 2.0, 2.0)
 

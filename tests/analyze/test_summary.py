@@ -45,7 +45,7 @@ def test_accuracies_are_those_of_the_last_epoch(found) -> None:
     own = table[(table.world_size == 2) & (table.global_batch == 1024) & (table.precision == "fp32")].iloc[0]
     behind = found.runs[found.runs.run_id.isin(own.runs)]
     assert own.value == behind.test_accuracy.astype(float).median() and own.repeats == len(behind) == 3
-    assert len(table) == 8 and (table.high <= 1).all() and (table.low <= table.value).all()
+    assert len(table) == 8 and (table.value_high <= 1).all() and (table.value_low <= table.value).all()
 
 
 def test_a_workload_without_accuracy_has_its_own_metric_or_its_loss(found) -> None:
@@ -54,7 +54,7 @@ def test_a_workload_without_accuracy_has_its_own_metric_or_its_loss(found) -> No
     assert points.learned(found.runs, plain.assign(test_loss=None)).empty
     own = points.learned(found.runs, plain.assign(test_r2=-1.0 * plain.epoch))
     assert set(own.metric) == {"test_r2"} and set(own.unit) == {"ratio"}
-    assert (own.value == -own.epochs).all() and own.low.isna().all(), "no interval of negative values"
+    assert (own.value == -own.epochs).all() and own.value_low.isna().all(), "no interval of negative values"
 
 
 def test_the_chapter_the_colophon_and_the_system_s_page_count_alike() -> None:

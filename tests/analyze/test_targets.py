@@ -25,7 +25,7 @@ def verdicts(runs: pd.DataFrame, targets: Targets | None = None, kind: str = "st
 def test_strong_efficiency_is_judged_on_eight_ranks_by_its_interval(efficiency: float, expected: str) -> None:
     (found,) = verdicts(study(strong={"1x4": 0.95, "1x8": efficiency, "1x12": 0.1})).to_dict("records")
     assert (found["verdict"], found["ranks"], found["baseline"]) == (expected, 8, "none")
-    assert found["value"] == pytest.approx(efficiency) and found["low"] < efficiency < found["high"]
+    assert found["value"] == pytest.approx(efficiency) and found["value_low"] < efficiency < found["value_high"]
 
 
 @pytest.mark.parametrize(("efficiency", "expected"), [(0.97, "met"), (0.8, "missed"), (0.91, "undecided")])
@@ -81,7 +81,7 @@ def test_single_runs_decide_nothing() -> None:
     runs = study(strong={"1x8": 0.9}, weak={"1x8": 0.99})
     found = judge(scaling.efficiency(runs[runs.repeat == 1]))
     assert set(found.verdict) == {"undecided"} and found.why.str.contains("a single run").all()
-    assert found.low.isna().all()
+    assert found.value_low.isna().all()
 
 
 def test_a_target_without_a_curve_has_its_row() -> None:

@@ -21,7 +21,15 @@ def test_measured_points_have_numbers_and_missing_ones_a_row() -> None:
     known = scaling.efficiency(runs)
     known = known[(known.baseline == "none") & (known.layout == "2x4")].iloc[0]
     ours = table[table.layout == "2x4"].iloc[0]
-    for name in ("throughput", "epoch_seconds_high", "speedup_low", "efficiency", "low", "high", "peak_bytes"):
+    for name in (
+        "throughput",
+        "epoch_seconds_high",
+        "speedup_low",
+        "efficiency",
+        "efficiency_low",
+        "efficiency_high",
+        "peak_bytes",
+    ):
         assert ours[name] == pytest.approx(known[name]), name
 
 

@@ -36,7 +36,7 @@ def test_real_profiles_and_our_own_runs_come_to_their_verdicts(executed, tmp_pat
     profiles = found.frame("profiling-profiles").set_index("name")
     assert (profiles.verdict["items"], profiles.verdict["resnet"]) == ("input-bound", "compute-bound")
     gain = found.frame("profiling-promises").set_index("other").loc["batches"]
-    assert (gain.repeats, gain.verdict, len(gain.runs.split())) == (5, "faster", 10) and gain.low > 1
+    assert (gain.repeats, gain.verdict, len(gain.runs.split())) == (5, "faster", 10) and gain.gain_low > 1
     assert staleness.faults(exports.read(OWN)) == []
     if not PROFILES.exists():
         assert not {"profiling-eight", "profiling-roofline"} & figures

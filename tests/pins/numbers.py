@@ -115,13 +115,13 @@ def curves(own: ResultSet) -> Pins:
 def core_shares(own: ResultSet) -> Pins:
     fair = shares.against_whole_cores(own.usual, own.found.epochs)
     keys = "workload precision parallel nodes world_size batch_per_device cores period"
-    return {"shares of a core": rows(fair, keys, "deviation~ step_seconds+ spread repeats")}
+    return {"shares of a core": rows(fair, keys, "deviation+ step_seconds+ spread repeats")}
 
 
 def costs(own: ResultSet) -> Pins:
     spent = cost.to_finish(own.runs, own.found.epochs, cluster.prices(own.runs.hardware_id.unique()))
     spent["layout"] = [f"{nodes:g}x{each:g}" for nodes, each in zip(spent.nodes, spent.ranks_per_node, strict=True)]
-    found = rows(spent, f"{own.work} {SIZE}", "wall_seconds~ device_hours~ core_hours efficiency")
+    found = rows(spent, f"{own.work} {SIZE}", "wall_seconds+ device_hours+ core_hours efficiency")
     advice: Rows = {}
     alike = spent[spent.seconds.notna() & spent.link_gbit.isna()]
     for name, group in alike.groupby(["workload", "dataset"]):
@@ -166,13 +166,13 @@ def model(own: ResultSet) -> Pins:
     )
     grid = "grouped nodes ranks_per_node batch_per_device gbit"
     return {
-        "links": rows(own.links, "nodes ranks_per_node group link_gbit", "latency~ bandwidth~ misfit=residual worst"),
-        "model: costs": rows(fitted.table(), "cost", "value+"),
-        "model: steps": rows(errors, grid, "measured~ seconds+ error bottleneck held_out"),
+        "links": rows(own.links, "nodes ranks_per_node group link_gbit", "latency+ bandwidth+ misfit=residual worst"),
+        "model: costs": rows(fitted.table(), "cost", "value!"),
+        "model: steps": rows(errors, grid, "measured+ seconds! error bottleneck held_out"),
         "model: errors": missed(which, "points") | missed(laws, "law"),
         "model: fit": {"all": known({"scatter": fitted.residual, "gradient_bytes": alone.gradient_bytes})},
         "model: more ranks": rows(
-            ahead[ahead.world_size > 1], "kind gbit world_size", "efficiency~ seconds limit=bottleneck"
+            ahead[ahead.world_size > 1], "kind gbit world_size", "efficiency+ seconds limit=bottleneck"
         ),
     }
 
@@ -190,7 +190,7 @@ def ladders(own: ResultSet) -> Pins:
         for kind in kinds:
             ends = zip(gains[f"{kind}_low"], gains[f"{kind}_high"], strict=True)
             gains[f"{kind}_verdict"] = [ablation.verdict(*both) for both in ends]
-        columns = " ".join(f"{kind}~ {kind}_verdict" for kind in kinds)
+        columns = " ".join(f"{kind}+ {kind}_verdict" for kind in kinds)
         best = ablation.best(runs, index)
         named = [step for step, series in ablation.path(index) if series == best.series]
         learnt = ablation.equivalence(runs, epochs, index, best)
@@ -209,7 +209,7 @@ def ladders(own: ResultSet) -> Pins:
                 ablation.speeds(runs, index), "label", "throughput+ step_ms memory=memory_bytes warmup"
             ),
             f"{name}: phases": rows(ablation.profile(runs, epochs, index), "step", " ".join(PHASES)),
-            f"{name}: operations": rows(pd.concat(floor), "step", "flops_per_sample flops_per_second~"),
+            f"{name}: operations": rows(pd.concat(floor), "step", "flops_per_sample flops_per_second+"),
         }
     return found
 
@@ -222,12 +222,12 @@ def factorials(own: ResultSet) -> Pins:
             best = factorial.best(design, index.targets.sensitivity_gain)
             point = ", ".join(f"{knob}={value}" for knob, value in best.point.items())
             judged = {"repeats": design.values.repeat.nunique(), "verdict": best.verdict}
-            pairs = factorial.interactions(design).dropna(subset=["low"])
+            pairs = factorial.interactions(design).dropna(subset=["beyond_low"])
             found |= {
                 f"{stem}: effects": rows(factorial.effects(design), "effect", "share p beyond"),
                 f"{stem}: levels": rows(factorial.main_effects(design), "factor level", "gain+"),
                 f"{stem}: pairs": rows(pairs, "first first_level second second_level", "beyond+"),
-                f"{stem}: best": {"all": known({"point": point, "gain": [best.gain, best.low, best.high]} | judged)},
+                f"{stem}: best": {"all": known({"point": point, "gain": list(best.gain[:3])} | judged)},
             }
     return found
 
@@ -289,7 +289,7 @@ def plan() -> Pins:
     for name, frame in estimates.items():
         most = {"study": name, "nodes": int(frame.nodes.max()), "devices": int(frame.world_size.max())}
         total = [budget.total(frame, prices) | most]
-        found |= rows(total, "study", "runs nodes devices hours~ node_hours~ device_hours~ cost~")
+        found |= rows(total, "study", "runs nodes devices hours+ node_hours+ device_hours+ cost+")
     attained = {"attained": {"share": list(budget.ATTAINED)}, "contingency": {"share": planned["contingency"]}}
     return {"plan": found, "allowances": attained}
 

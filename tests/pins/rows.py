@@ -28,7 +28,7 @@ WORDS = {"within noise": "inconclusive", "equal": "equal within"}
 def rows(frame: pd.DataFrame | Iterable[Mapping[str, Any]], keys: str, quantities: str) -> Rows:
     """One entry a row of `frame`, identified by the columns `keys`; what is not known is left out.
 
-    `quantities`: columns, such as "repeats", with an interval as "gain+" (gain, low, high) or "cost~" (cost, cost_low, cost_high);
+    `quantities`: columns, such as "repeats", with an interval as "cost+" (cost, cost_low, cost_high);
     "memory=memory_bytes" names one otherwise.
     """
     records = frame.to_dict("records") if isinstance(frame, pd.DataFrame) else list(frame)
@@ -45,8 +45,8 @@ def rows(frame: pd.DataFrame | Iterable[Mapping[str, Any]], keys: str, quantitie
 
 def _columns(quantity: str) -> tuple[str, list[str]]:
     name, _, column = quantity.rpartition("=")
-    column, mark = column.rstrip("+~"), column[-1]
-    ends = {"+": ["low", "high"], "~": [f"{column}_low", f"{column}_high"]}.get(mark, [])
+    column, mark = column.rstrip("+!"), column[-1]
+    ends = {"!": ["low", "high"], "+": [f"{column}_low", f"{column}_high"]}.get(mark, [])
     return name or column, [column, *ends]
 
 

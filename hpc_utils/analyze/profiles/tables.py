@@ -119,7 +119,7 @@ def gains(profiles: pd.DataFrame, by_name: Mapping[str, Profile], tried: Iterabl
             Pairs that were not both measured are omitted.
 
     Columns: name, other, which, change; before (the verdict), at_most (NaN: no advice was followed); and of runs without a
-    profiler gain (throughput over that before, the median of the ratios within a repeat), low, high, repeats, verdict, runs;
+    profiler gain (throughput over that before, the median of the ratios within a repeat), gain_low, gain_high, repeats, verdict, runs;
     of other people's profiles gain (steps a second over those before, by their mean) and median_gain (by the median).
     """
     promised = {row["name"]: row for row in profiles.to_dict("records")}
@@ -160,6 +160,6 @@ def _profiled_gain(before: Profile, after: Profile) -> dict[str, Any]:
     )
     if not first or not second:
         return {}
-    unrepeated = {"low": np.nan, "high": np.nan, "repeats": np.nan, "verdict": None}
+    unrepeated = {"gain_low": np.nan, "gain_high": np.nan, "repeats": np.nan, "verdict": None}
     gain = {"gain": np.mean(first) / np.mean(second), "median_gain": median(first) / median(second)}
     return unrepeated | gain

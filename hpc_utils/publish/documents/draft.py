@@ -64,7 +64,7 @@ class Row:
         """
         if not self.has(column) and not self.planned:
             return formatting.ABSENT
-        low = "low" if column == self.measure else f"{column}_low"
+        low = f"{column}_low"
         form = f"|{form}" * bool(form and (not self.fields or self.has(low) or self.fields.get("repeats") == 1))
         return f"{{{{{self.table}.{column}{self.keys}{form}}}}}"
 

@@ -158,7 +158,7 @@ def interactions(table: pd.DataFrame) -> Figure:
     figure, (grid,) = drawing.panels(len(pairs), height=2.6, sharey=True)
     for axes, ((first, second), cells) in zip(grid, pairs, strict=True):
         levels = list(dict.fromkeys(cells.first_level))
-        cells = cells.assign(place=cells.first_level.map(levels.index)).drop(columns=["low", "high"])
+        cells = cells.assign(place=cells.first_level.map(levels.index))
         drawing.lines(axes, cells, "place", "throughput", "second_level", label=_level)
         _levels(axes, levels, first)
         axes.legend(

@@ -70,7 +70,8 @@ def _one_pass(axes: Axes, timings: Mapping[str, Any]) -> None:
 def backward_times(seconds: Mapping[str, Sequence[float]]) -> Figure:
     """The times of many backward passes of each kind: every pass as a mark, quartiles and median."""
     rows = pd.DataFrame(
-        [np.percentile(times, [50, 25, 75]) for times in seconds.values()], columns=["backward", "low", "high"]
+        [np.percentile(times, [50, 25, 75]) for times in seconds.values()],
+        columns=["backward", "backward_low", "backward_high"],
     )
     figure, axes = plt.subplots(figsize=(style.PAGE, 0.6 + 0.5 * len(seconds)))
     for place, times in enumerate(seconds.values()):

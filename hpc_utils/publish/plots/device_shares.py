@@ -45,11 +45,7 @@ def fairness(table: pd.DataFrame, curves: pd.DataFrame) -> Figure:
     two_ranks.set_xticks(range(len(rows)), map("{:g}".format, rows.threads_per_rank))
     two_ranks.set(xlabel="cores", ylabel="weak efficiency (%)", title="Two ranks against one")
 
-    rows = (
-        part[(part.batch_per_device == batch) & (part.parallel != "none")]
-        .sort_values("period")
-        .drop(columns=["low", "high"])
-    )
+    rows = part[(part.batch_per_device == batch) & (part.parallel != "none")].sort_values("period")
     several = rows.groupby("cores").period.transform("nunique")
     drawing.lines(periods, rows[several == several.max()], "ms", "spread", "world_size", label="ranks: {}".format)
     drawing.log_axis(periods.xaxis, rows.ms)

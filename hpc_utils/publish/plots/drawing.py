@@ -80,8 +80,8 @@ def wrapped(count: int, most: int = 4) -> tuple[Figure, list[Axes]]:
 def points(
     axes: Axes, places: Any, rows: pd.DataFrame, column: str, *, horizontal: bool = False, band: bool = False, **look: Any
 ) -> None:  # fmt: skip
-    """`column` at `places` in the unit of its axis, with its interval where there is one: the columns `<column>_low` and `_high`,
-    or `low` and `high`; as bars, or as a band."""
+    """`column` at `places` in the unit of its axis, with its interval where there is one (the columns `<column>_low` and
+    `<column>_high`); as bars, or as a band."""
     label, scale = AXES.get(column, (column.replace("_", " "), 1))
     values = scale * rows[column]
     below, above = (scale * length for length in reach(rows, column))
@@ -100,8 +100,7 @@ def points(
 
 def reach(rows: pd.DataFrame, column: str) -> list[pd.Series]:
     """How far the interval of `column` reaches below and above it; NaN without an interval."""
-    names = [f"{column}_{end}" if f"{column}_{end}" in rows else end for end in ("low", "high")]
-    low, high = (rows.get(name, rows[column] * np.nan) for name in names)
+    low, high = (rows.get(f"{column}_{end}", rows[column] * np.nan) for end in ("low", "high"))
     # The ends of equal repeats can be on the wrong side by rounding.
     return [(rows[column] - low).clip(lower=0), (high - rows[column]).clip(lower=0)]
 

@@ -14,6 +14,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from hpc_utils.analyze import stats
 from hpc_utils.analyze.scaling import baseline_text, headline
 from hpc_utils.records.identity import task
 from hpc_utils.records.study import Targets
@@ -74,7 +75,7 @@ def ceiling(table: pd.DataFrame, targets: Targets | None = None) -> Figure:
         further = drawing.more(points.iloc[0], names)
         single_rank = {"world_size": 1, "efficiency": 1.0, "ceiling": 1.0}
         points = pd.concat([pd.DataFrame([single_rank]), points])[
-            [*single_rank, "low", "high", "ceiling_low", "ceiling_high"]
+            ["world_size", *stats.columns(["efficiency", "ceiling"])]
         ]
         worlds, measured, most = (points[name].to_numpy(float) for name in ("world_size", "efficiency", "ceiling"))
         for name, below, above in (("small batches", most, 1.0), ("communication and waiting", measured, most)):

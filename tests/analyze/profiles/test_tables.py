@@ -98,7 +98,7 @@ def test_gains_are_within_repeats_next_to_the_promise_of_the_advice() -> None:
     assert gains.verdict.tolist()[::3] == ["faster", "slower"]
     assert not {"faster", "slower"} & set(gains.verdict[1:3])
     assert gains.gain[0] == pytest.approx(2.0, abs=0.02) and gains.repeats[0] == 4
-    assert 1.9 < gains.low[0] < 2 < gains.high[0] < 2.1
+    assert 1.9 < gains.gain_low[0] < 2 < gains.gain_high[0] < 2.1
     assert gains.runs[0] == ("a1", "b1", "a2", "b2", "a3", "b3", "a4", "b4")
     assert gains.before.tolist()[:3] == [Bound.INPUT] * 3 and gains.before.isna()[3]
     assert gains.at_most[0] == 3.0 and gains.at_most[1:].isna().all()
@@ -112,4 +112,4 @@ def test_the_gain_of_other_peoples_profiles_is_of_the_mean_and_the_median_step()
 
     found = {"a": steps(8, 8, 8), "b": steps(4, 4, 8), "c": steps()}
     (gain,) = tables.gains(pd.DataFrame(), found, [("a", "b", "", ""), ("a", "c", "", "")]).itertuples()
-    assert (gain.gain, gain.median_gain) == pytest.approx((24 / 16, 2.0)) and math.isnan(gain.low)
+    assert (gain.gain, gain.median_gain) == pytest.approx((24 / 16, 2.0)) and math.isnan(gain.gain_low)

@@ -15,12 +15,12 @@ def table(reported: dict[int, float], **other: object) -> pd.DataFrame:
         dict.fromkeys(COLUMNS) | {
             "foreign": "thesis", "workload": "resnet18", "kind": "strong", "batch": 256.0, "world_size": world,
             "parallel": "ddp" if world > 1 else "none", "baseline": "none", "reported": value, "efficiency": 0.9,
-            "low": 0.85, "high": 0.95, "repeats": 3, "verdict": "consistent",
+            "efficiency_low": 0.85, "efficiency_high": 0.95, "repeats": 3, "verdict": "consistent",
         } | other
         for world, value in reported.items()
     ]  # fmt: skip
     frame = pd.DataFrame(rows, columns=COLUMNS)
-    return frame.astype({"reported": float, "efficiency": float, "low": float, "high": float})
+    return frame.astype({"reported": float, "efficiency": float, "efficiency_low": float, "efficiency_high": float})
 
 
 def test_open_is_what_was_reported_and_filled_what_is_right() -> None:

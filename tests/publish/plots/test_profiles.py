@@ -76,7 +76,13 @@ def test_a_bar_of_kinds_is_whole() -> None:
 def test_promises_are_next_to_what_came_of_them() -> None:
     nan = np.nan
     frame = pd.DataFrame(
-        {"change": ["a", "b"], "gain": [1.8, 0.7], "low": [1.5, nan], "high": [2.1, nan], "at_most": [2.0, nan]}
+        {
+            "change": ["a", "b"],
+            "gain": [1.8, 0.7],
+            "gain_low": [1.5, nan],
+            "gain_high": [2.1, nan],
+            "at_most": [2.0, nan],
+        }
     )
     axes = profiles.promises(frame).figure.axes[0]
     promised = next(one for one in axes.collections if one.get_label() == "promised at most").get_offsets()

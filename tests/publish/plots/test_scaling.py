@@ -81,7 +81,7 @@ def test_efficiency_shows_both_baselines_and_the_targets(table) -> None:
 
 
 def test_a_wide_interval_does_not_flatten_the_curves(table) -> None:
-    wide = table.assign(high=table.high.mask(table.world_size == 2, 30.0))
+    wide = table.assign(high=table.efficiency_high.mask(table.world_size == 2, 30.0))
     assert 100 < plots.efficiency(wide).figure.axes[0].get_ylim()[1] < 200
 
 
