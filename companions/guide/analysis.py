@@ -8,12 +8,12 @@ import pandas as pd
 
 from hpc_utils.analyze import points, stats
 from hpc_utils.analyze.compare import compare
+from hpc_utils.analyze.table import tabled
 from hpc_utils.records.study import StudyIndex
 
 RULE = 8  # loader workers a GPU: "2 x GPUs x 4" processes in all
 ALIKE = [name for name in (*points.SAME, *points.POINT) if name != "settings"]  # in the points of one comparison
 MEMORY = ["accumulate", "activation_checkpointing"]
-UNITS = {"warmup_seconds": "s", "gain": "ratio", "of_best": "share", "of_peak": "share", "longer": "ratio"}
 
 
 def series(studies: Iterable[StudyIndex], runs: pd.DataFrame, name: str, options: list[str]) -> pd.DataFrame:
@@ -24,6 +24,12 @@ def series(studies: Iterable[StudyIndex], runs: pd.DataFrame, name: str, options
     return series_runs.assign(**values)
 
 
+@tabled(
+    "workers",
+    "Throughput by loader workers.",
+    "device_name threads_per_rank loader_workers throughput gain of_best warmup_seconds repeats",
+    missing="`hpc study run loader-workers`",
+)
 def loader_workers(studies: Iterable[StudyIndex], runs: pd.DataFrame) -> pd.DataFrame:
     """A row for each number of loader workers in the series `loader-workers`.
 
@@ -45,6 +51,11 @@ def loader_workers(studies: Iterable[StudyIndex], runs: pd.DataFrame) -> pd.Data
     return gained[["device_name", "loader_workers", "threads_per_rank", *ends, "repeats", "runs"]]
 
 
+@tabled(
+    "workers-rule",
+    "The rule of eight loader workers a GPU, judged.",
+    missing="`hpc study run loader-workers`",
+)
 def judge_rule(table: pd.DataFrame) -> pd.DataFrame:
     """`RULE` judged by `loader_workers`: a row for each machine and number of cores that measured it.
 
@@ -69,6 +80,11 @@ def judge_rule(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=names)
 
 
+@tabled(
+    "memory",
+    "Peak memory and time of a step with accumulation and activation checkpointing.",
+    missing="`hpc study run memory`",
+)
 def memory(studies: Iterable[StudyIndex], runs: pd.DataFrame) -> pd.DataFrame:
     """A row for each number of micro-batches without and with activation checkpointing in the series `memory`.
 

@@ -10,6 +10,7 @@ import pandas as pd
 
 from hpc_utils.analyze import points, stats
 from hpc_utils.analyze.compare import compare
+from hpc_utils.analyze.table import tabled
 from hpc_utils.records.folder import read_json
 
 PARTS = ("loader", "compute", "exposed", "optimizer")  # of a step, as `measure` has them in seconds
@@ -17,7 +18,6 @@ TIMES = [f"{part}_seconds" for part in PARTS]
 MEASURES = ["throughput", "step_seconds", "pass_seconds", "hidden_seconds", *TIMES]
 FRAMEWORKS = {"mpi": "MPI framework", "ddp": "DDP", "horovod": "Horovod", "none": "PyTorch alone"}
 LOOPS = r"^companions\.mpi\.\w+:(Mpi|Horovod)$"
-UNITS = {name: "s" for name in MEASURES if name != "throughput"} | {"over_ddp": "ratio", "test_accuracy": "share"}
 PLACE = ["framework", "parallel", "overlap", "nodes", "world_size", "global_batch", "link_gbit"]
 
 
@@ -53,6 +53,13 @@ def _overlaps(config: Mapping[str, Any]) -> bool:
     return config.get("workload_args", {}).get("overlap", config.get("overlap", True))
 
 
+@tabled(
+    "step",
+    "Time of a step by part, and speed-up.",
+    "framework nodes world_size step_seconds loader_seconds compute_seconds exposed_seconds optimizer_seconds over_ddp",
+    measure="step_seconds",
+    missing="`hpc submit mpi --cluster rehearsal`",
+)
 def configurations(measured: pd.DataFrame) -> pd.DataFrame:
     """A row for each configuration of `measure` on devices of its own: `PLACE`, each of `MEASURES` and speedup (over the same
     framework on one rank) with <column>_low and <column>_high (95 %), over_ddp (time of a step over DDP's on as many ranks)
@@ -76,6 +83,10 @@ def configurations(measured: pd.DataFrame) -> pd.DataFrame:
     return table.sort_values(["parallel", "world_size", "overlap"], key=position, ignore_index=True)
 
 
+@tabled(
+    "learning",
+    "Test accuracy after every epoch.",
+)
 def learned(runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
     """Every evaluation of `runs`: framework, world_size, run_id, epoch, train_loss, test_accuracy."""
     evaluations = epochs.merge(runs[["run_id", "framework", "world_size"]], on="run_id")

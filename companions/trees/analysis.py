@@ -9,22 +9,14 @@ import pandas as pd
 
 from hpc_utils.analyze import cost, points, stats
 from hpc_utils.analyze.compare import compare, scaled
+from hpc_utils.analyze.table import tabled
 from hpc_utils.records import packed
 from hpc_utils.records.folder import MONITOR
 from hpc_utils.records.load import load_run
 
-MEASURES = ["throughput", "step_seconds", "peak_bytes", "busy", "outside", "test_auc", "test_accuracy", "test_loss"]
+MEASURES = ["throughput", "step_seconds", "peak_bytes", "busy_cores", "outside", "test_auc", "test_accuracy", "test_loss"]
 PLACE = ["library", "device", "device_name", "hardware_id", "threads", "global_batch"]
 COLUMNS = [*PLACE, "cores", *stats.columns([*MEASURES, "speedup", "efficiency"]), "repeats", "runs"]
-UNITS = {
-    "busy": "ratio",
-    "outside": "share",
-    "test_auc": "ratio",
-    "test_loss": "ratio",
-    "elapsed": "s",
-    "at_work": "ratio",
-}
-UNITS |= {"test_accuracy": "share", "seconds": "s", "may_take": "s", "price_ratio": "ratio"}
 WORKLOADS = r".*\btrees(\.boosting)?:(?=XGBoost$|LightGBM$)"  # the module of the workloads
 RATIOS = (1, 2, 4, 8, 16)  # price of a GPU node's hour over a CPU node's
 
@@ -32,7 +24,7 @@ RATIOS = (1, 2, 4, 8, 16)  # price of a GPU node's hour over a CPU node's
 def measure(results: Path, runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
     """The runs of tree models on cores that they had for themselves, without a profiler.
 
-    Added: library; threads; cores (the logical CPUs that the run was pinned to); busy (cores at work, the mean over T); outside (of its
+    Added: library; threads; cores (the logical CPUs that the run was pinned to); busy_cores (cores at work, the mean over T); outside (of its
     cores' time, the share that was not its own); test_auc (NaN: not two classes), test_accuracy and test_loss, the last.
     """
     tree_runs = runs[runs.workload.str.match(WORKLOADS)]
@@ -43,10 +35,17 @@ def measure(results: Path, runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataF
     pinned = [load_run(results / "runs" / run)["ranks"].cores.iloc[0] for run in tree_runs.run_id]
     return tree_runs.drop(columns="test_accuracy").join(last, on="run_id").assign(
         library=tree_runs.workload.str.replace(WORKLOADS, "", regex=True), threads=threads, cores=pinned,
-        busy=cpu / tree_runs.seconds, outside=points.outside_load(tree_runs, threads),
+        busy_cores=cpu / tree_runs.seconds, outside=points.outside_load(tree_runs, threads),
     )  # fmt: skip
 
 
+@tabled(
+    "threads",
+    "Speed, learning and memory by threads.",
+    "library device_name threads step_seconds throughput speedup efficiency repeats",
+    measure="throughput",
+    missing="`hpc study run trees`",
+)
 def by_threads(measured: pd.DataFrame) -> pd.DataFrame:
     """A row for each configuration of `measure`, by library, device and threads.
 
@@ -61,6 +60,10 @@ def by_threads(measured: pd.DataFrame) -> pd.DataFrame:
     return gained[COLUMNS].sort_values(["library", "device", "threads"], ignore_index=True)
 
 
+@tabled(
+    "at-work",
+    "Cores at work over a run.",
+)
 def at_work(results: Path, measured: pd.DataFrame) -> pd.DataFrame:
     """By the monitor, the cores at work in the first repeat of each configuration on a CPU: library, threads, run_id, elapsed (s),
     at_work, resident memory (`memory_bytes`)."""
@@ -80,6 +83,10 @@ def at_work(results: Path, measured: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
 
 
+@tabled(
+    "learning",
+    "Held-out rows, after every epoch.",
+)
 def learning(measured: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
     """Every evaluation of each library's configuration of most threads: library, threads, run_id, epoch, elapsed (T so far, s), test_auc
     and test_accuracy."""
@@ -90,6 +97,13 @@ def learning(measured: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
     return evaluations.reindex(columns=columns)
 
 
+@tabled(
+    "cost",
+    "What equal work takes.",
+    "library device_name threads seconds wall_seconds core_hours node_hours cost",
+    measure="cost",
+    missing="`hpc study run trees`",
+)
 def spent(measured: pd.DataFrame, epochs: pd.DataFrame, prices: Mapping[str, cost.Billing]) -> pd.DataFrame:
     """`cost.to_finish` of the configurations, with library and threads."""
     names = measured[["workload", "library"]].drop_duplicates()
@@ -97,6 +111,11 @@ def spent(measured: pd.DataFrame, epochs: pd.DataFrame, prices: Mapping[str, cos
     return costs.assign(threads=costs.threads_per_rank).sort_values(["library", "threads"], ignore_index=True)
 
 
+@tabled(
+    "break-even",
+    "What a GPU must reach.",
+    missing="`hpc study run trees`",
+)
 def break_even(costs: pd.DataFrame) -> pd.DataFrame:
     """What a GPU must reach: for each library's quickest configuration on a CPU, and each ratio of the prices of an hour of both
     nodes, the time in which the GPU would cost as much.

@@ -17,6 +17,7 @@ import pandas as pd
 
 from hpc_utils.analyze import points, stats
 from hpc_utils.analyze.compare import compare, scaled
+from hpc_utils.analyze.table import tabled
 from hpc_utils.plural import counted
 from hpc_utils.records import packed
 from hpc_utils.records.folder import MONITOR
@@ -37,7 +38,6 @@ SCALING = ("throughput_scaling", "memory_scaling", "node_scaling")
 COLUMNS = stats.columns([*DEFINITIONS[OURS], *SCALING])
 LAYOUT = ["nodes", "ranks_per_node"]
 CONFIGURATION = ["config", *LAYOUT, "world_size", "global_batch"]
-UNITS = {"loss": "ratio", "train_loss": "ratio", "test_loss": "ratio", **dict.fromkeys(SCALING, "ratio")}
 DEVICES, NODES = (1, 2, 4, 8), (1, 2, 4, 8)  # of the first table on one node, and of the second with PER_NODE on each
 PER_NODE = 2
 # What to expect: (nodes, devices on each), the column of a table, the lowest and the highest value on GPUs, and on the rehearsal's shares
@@ -56,7 +56,7 @@ def measure(results: Path, runs: pd.DataFrame, epochs: pd.DataFrame, studies: It
     Added: series, of the studies; updates (optimizer steps); train_loss, train_accuracy, test_loss, test_accuracy (last epoch, all ranks);
     own_loss, own_accuracy (last epoch, rank 0's own samples); with_evaluation (samples/s, over training and evaluation
     time); total_seconds (set-up, warm-up, training, evaluation); of device 0, on a CPU of rank 0's processes: peak, mean
-    and mode of its memory (B, in whole MiB), as <level>_training and <level>_always; utilisation (%), power_watts in training.
+    and mode of its memory (B, in whole MiB), as <level>_training and <level>_always; utilisation, power_watts in training.
     NaN: not recorded (memory needs `monitor_seconds`).
     """
     series = {run.run_id: run.series for index in studies for run in index.runs}
@@ -85,7 +85,7 @@ def _levels(results: Path, run: str, rank: pd.Series, epochs: pd.DataFrame) -> d
     begun = epochs.ended - epochs.seconds - epochs.checkpoint_seconds
     times = log.time.to_numpy()[:, None]
     training = log[((times >= begun.to_numpy()) & (times <= epochs.ended.to_numpy())).any(axis=1)]
-    measures = {"utilisation": training.utilization_percent.mean(), "power_watts": training.power_watts.mean()}
+    measures = {"utilisation": training.utilization_percent.mean() / 100, "power_watts": training.power_watts.mean()}
     for when, rows in (("training", training), ("always", log)):
         if len(rows):
             sizes = (rows.bytes / 2**20).round()
@@ -144,11 +144,21 @@ def label(nodes: float, per_node: float) -> str:
     return devices if nodes == 1 else f"{nodes:g} nodes x {devices}"
 
 
+@tabled(
+    "one-node",
+    "Devices of one node.",
+    measure="throughput_scaling",
+)
 def one_node(table: pd.DataFrame, definition: str = OURS) -> pd.DataFrame:
     """Table 1: 1, 2, 4 and 8 devices of a node. Columns: see `_table`."""
     return _table(table, [(1, devices) for devices in DEVICES], definition)
 
 
+@tabled(
+    "several-nodes",
+    "Nodes with two devices each.",
+    measure="node_scaling",
+)
 def several_nodes(table: pd.DataFrame, definition: str = OURS) -> pd.DataFrame:
     """Table 2: 1, 2, 4 and 8 nodes with two devices each. Columns: see `_table`."""
     return _table(table, [(nodes, PER_NODE) for nodes in NODES], definition)
@@ -176,8 +186,12 @@ def _table(table: pd.DataFrame, layouts: Iterable[tuple[int, int]], definition: 
     return rows.reindex(columns=[*CONFIGURATION, *COLUMNS, "repeats", "runs"])
 
 
+@tabled(
+    "expected",
+    "What a reader should see, and what was measured.",
+)
 def expected(table: pd.DataFrame, on_gpus: bool) -> pd.DataFrame:
-    """A row for each of `EXPECTED`, of configurations by our definitions. Columns: check, low, high, value, verdict, runs."""
+    """A row for each of `EXPECTED`, of configurations by our definitions. Columns: check, lowest, highest (expected), factor (measured), verdict, runs."""
     tables = pd.concat([one_node(table), several_nodes(table)]).drop_duplicates(["nodes", "ranks_per_node"])
     tables = tables.set_index(["nodes", "ranks_per_node"])
     rows = []
@@ -187,11 +201,16 @@ def expected(table: pd.DataFrame, on_gpus: bool) -> pd.DataFrame:
         value = row[column]
         verdict = "as expected" if low <= value <= high else "not measured" if pd.isna(value) else "differs"
         rows.append(
-            {"check": check, "low": low, "high": high, "value": value, "verdict": verdict, "runs": row["runs"]}
+            {"check": check, "lowest": low, "highest": high, "factor": value, "verdict": verdict, "runs": row["runs"]}
         )
     return pd.DataFrame(rows)
 
 
+@tabled(
+    "same-devices",
+    "As many devices on one node and on several.",
+    measure="ratio",
+)
 def same_devices(table: pd.DataFrame) -> pd.DataFrame:
     """Configurations of as many devices on one node as on several, and the ratio of their throughput.
 
@@ -204,6 +223,12 @@ def same_devices(table: pd.DataFrame) -> pd.DataFrame:
     return compared[[*CONFIGURATION, *stats.columns(["throughput", "ratio"]), "repeats", "runs"]]
 
 
+@tabled(
+    "configurations",
+    "What was measured.",
+    "series config precision global_batch updates repeats device_name threads_per_rank",
+    missing="`hpc submit workshop --cluster SITE`",
+)
 def beside(protocol: pd.DataFrame, adjusted: pd.DataFrame) -> pd.DataFrame:
     """The configurations of both, the protocol's first, with the column series; without the values of each run."""
     table = pd.concat([protocol.assign(series="protocol"), adjusted.assign(series="adjusted")], ignore_index=True)
@@ -222,6 +247,11 @@ def efficiency(table: pd.DataFrame, series: str) -> pd.DataFrame:
     return compared[[*CONFIGURATION, "series", *names, "updates", "repeats", "runs"]]
 
 
+@tabled(
+    "confounds",
+    "The protocol beside the adjusted study.",
+    measure="efficiency",
+)
 def confounds(protocol: pd.DataFrame, adjusted: pd.DataFrame) -> pd.DataFrame:
     """`efficiency` of the protocol beside that of the adjusted study, for each configuration that both measured."""
     table = pd.concat([efficiency(protocol, "protocol"), efficiency(adjusted, "adjusted")], ignore_index=True)

@@ -26,10 +26,11 @@ from .decide import Verdict, decide
 from .model.step import PHASES
 from .points import memory, number, of_one_state, one_rank, step_seconds, unprofiled
 from .scaling import unique
+from .table import tabled
 
 FASTER, SLOWER, NOISE, SINGLE = "faster", "slower", "within noise", "a single run"
 EQUAL, DIFFERS, UNKNOWN = "equal", "differs", "not enough evidence"
-PARTS = (*PHASES, "undivided")  # of a step
+PARTS = tuple(f"{phase}_seconds" for phase in (*PHASES, "undivided"))  # of a step
 GAINS = ["alone", "marginal", "together"]
 BEHIND = [f"{name}_runs" for name in GAINS]  # ids of the runs behind each gain
 SEVERAL = [f"{name}{end}" for name in GAINS for end in ("", "_low", "_high", "_verdict")]
@@ -91,6 +92,10 @@ def verdict(low: float, high: float) -> str:
     return SINGLE if np.isnan(low) else words.get(decide(stats.Estimate(low, low, high, 0), at_least=1), NOISE)
 
 
+@tabled(
+    "gains",
+    "What each change gives.",
+)
 def gains(runs: pd.DataFrame, study: StudyIndex) -> pd.DataFrame:
     """One row per step, in their order.
 
@@ -143,6 +148,12 @@ def best(runs: pd.DataFrame, study: StudyIndex) -> Best | None:
     return max(measured, key=lambda candidate: candidate.gain.value, default=None)
 
 
+@tabled(
+    "best",
+    "The fastest configuration over the plain loop.",
+    measure="gain",
+    missing="`hpc study run optimization-cpu`",
+)
 def best_table(fastest: Best, learnt: pd.DataFrame) -> pd.DataFrame:
     """`best` in one row: name, steps; gain, gain_low, gain_high, repeats, verdict; of accuracy and loss, where `learnt` (its rows of
     `equivalence`) has them, `<measure>_verdict` and `<measure>` in words; runs."""
@@ -153,9 +164,16 @@ def best_table(fastest: Best, learnt: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame([row])
 
 
+@tabled(
+    "speeds",
+    "Throughput, time of a step, start and memory.",
+    "study label throughput step_seconds warmup memory_bytes repeats",
+    measure="throughput",
+    missing="`hpc study run optimization-cpu`",
+)
 def speeds(runs: pd.DataFrame, study: StudyIndex, labels: Mapping[str, str] | None = None) -> pd.DataFrame:
     """One row per configuration of `labels` ({series: label}; default: the cumulative ones, by their step): label, series;
-    throughput (sample/s), throughput_low, throughput_high (95 %), repeats; step_ms, warmup (s) and memory_bytes, medians; runs."""
+    throughput (sample/s), throughput_low, throughput_high (95 %), repeats; step_seconds, warmup (s) and memory_bytes, medians; runs."""
     table = configurations(runs, study)
     rows = []
     for series, label in (labels or {series: step for step, series in path(study)}).items():
@@ -163,7 +181,7 @@ def speeds(runs: pd.DataFrame, study: StudyIndex, labels: Mapping[str, str] | No
         if len(series_runs):
             throughput = stats.median(series_runs.throughput.tolist())
             row = {"label": label, "series": series} | throughput.measure("throughput")
-            row["step_ms"] = 1e3 * step_seconds(series_runs).median()
+            row["step_seconds"] = step_seconds(series_runs).median()
             row["warmup"] = _median(series_runs, series, "warmup_seconds")
             rows.append(row | {"memory_bytes": series_runs.memory_bytes.median(), "runs": tuple(series_runs.run_id)})
     names = [
@@ -171,7 +189,7 @@ def speeds(runs: pd.DataFrame, study: StudyIndex, labels: Mapping[str, str] | No
         "series",
         *stats.columns(["throughput"]),
         "repeats",
-        "step_ms",
+        "step_seconds",
         "warmup",
         "memory_bytes",
         "runs",
@@ -179,8 +197,12 @@ def speeds(runs: pd.DataFrame, study: StudyIndex, labels: Mapping[str, str] | No
     return pd.DataFrame(rows, columns=names)
 
 
+@tabled(
+    "phases",
+    "Where the time of a mean step goes.",
+)
 def profile(runs: pd.DataFrame, epochs: pd.DataFrame, study: StudyIndex) -> pd.DataFrame:
-    """The phases of a mean step of each cumulative configuration: step, then ms of `PARTS`, medians over the repeats; runs.
+    """The phases of a mean step of each cumulative configuration: step, then seconds of `PARTS` (<part>_seconds), medians over the repeats; runs.
 
     Where only the wait for data is known, as of a captured step, the rest of the step is `undivided`. Otherwise each epoch's
     mean step is split as its sampled steps are, the epochs weighted by their steps. An epoch's first step is always sampled,
@@ -198,8 +220,7 @@ def profile(runs: pd.DataFrame, epochs: pd.DataFrame, study: StudyIndex) -> pd.D
         steps = series_epochs.groupby("run_id").steps.sum()
         means = weighted.groupby(series_epochs.run_id).sum(min_count=1).div(steps, axis=0)
         if len(means):
-            phases = {name: 1e3 * means[f"{name}_seconds"].median() for name in PARTS}
-            rows.append({"step": step} | phases | {"runs": tuple(means.index)})
+            rows.append({"step": step} | means.median().to_dict() | {"runs": tuple(means.index)})
     return pd.DataFrame(rows, columns=["step", *PARTS, "runs"])
 
 
@@ -218,6 +239,12 @@ def learning(runs: pd.DataFrame, epochs: pd.DataFrame, study: StudyIndex, labels
     )[["label", "run_id", "epoch", "seconds", "loss", "accuracy"]]
 
 
+@tabled(
+    "learnt",
+    "Whether each change learns as well as the plain loop.",
+    "study step measure plain changed difference margin verdict",
+    missing="an evaluation",
+)
 def equivalence(
     runs: pd.DataFrame,
     epochs: pd.DataFrame,
@@ -242,6 +269,13 @@ def equivalence(
     return pd.DataFrame(rows, columns=LEARNT)
 
 
+@tabled(
+    "process-group",
+    "Throughput on one rank with a process group over that without.",
+    "study series parallel precision global_batch throughput ratio repeats",
+    measure="ratio",
+    missing="`hpc study run gpu-ddp` on a GPU",
+)
 def process_group(runs: pd.DataFrame, study: StudyIndex) -> pd.DataFrame:
     """The overhead of a process group of one rank: one row per configuration that a series has with and without one.
 
@@ -261,6 +295,12 @@ def process_group(runs: pd.DataFrame, study: StudyIndex) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=[*keys, "throughput", *stats.columns(["ratio"]), "repeats", "runs"])
 
 
+@tabled(
+    "across-ranks",
+    "Whether several ranks learn as well as one (plain).",
+    "dataset precision parallel layout measure plain changed difference margin verdict",
+    missing="`hpc study run accuracy`",
+)
 def across_ranks(runs: pd.DataFrame, epochs: pd.DataFrame, targets: Targets) -> pd.DataFrame:
     """`equivalence` of several ranks with one rank, of the same global batch and steps: one row per configuration and measure.
 

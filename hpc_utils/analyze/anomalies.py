@@ -15,6 +15,7 @@ from . import points, stats
 from .compare import compare
 from .points import POINT, SAME, barred, gather, number
 from .scaling import curves, gains, headline, usable
+from .table import tabled
 
 LOAD = 0.05  # share of a device's cores that other processes use, or the hypervisor steals
 SPREAD = 0.1  # of repeats, (largest - smallest) / median throughput
@@ -84,6 +85,11 @@ PLACE = [*SAME, "kind", "batch", "baseline", *POINT, "layout"]
 COLUMNS = ["finding", *PLACE, *stats.columns(["value"]), "expected", "evidence", "likely", "look"]
 
 
+@tabled(
+    "findings",
+    "What looks wrong.",
+    "finding world_size layout value expected evidence likely look",
+)
 def find(runs: pd.DataFrame) -> pd.DataFrame:
     """One row per anomaly, the most serious kind first; an empty frame if there is none.
 
@@ -116,6 +122,10 @@ def find(runs: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
+@tabled(
+    "finding-counts",
+    "Findings by kind.",
+)
 def counts(anomalies: pd.DataFrame) -> pd.DataFrame:
     """The number of anomalies of each kind: finding, count, outside (the largest outside load)."""
     outside = anomalies.value.where(anomalies.finding == "outside load").astype(float)

@@ -19,6 +19,7 @@ from hpc_utils.records.study import Targets
 
 from . import stats
 from .stats import Estimate
+from .table import tabled
 
 if TYPE_CHECKING:  # `hpc study plan` does without pandas
     import pandas as pd
@@ -117,6 +118,12 @@ def _ceiling(point: Row, profile: Row, targets: Targets) -> tuple[str, bool]:
     return line, not max(most.value, most.high) < target
 
 
+@tabled(
+    "ceiling",
+    "The ceiling of strong scaling, and what small batches, and communication and waiting, lose.",
+    "batch precision link_gbit world_size efficiency ceiling small_batches communication missing",
+    measure="efficiency",
+)
 def losses(curves: pd.DataFrame, profiles: Iterable[Row]) -> pd.DataFrame:
     """What strong scaling loses, split by the ceiling: of each point, against one process without a group, that a profile fits.
 

@@ -17,6 +17,7 @@ from hpc_utils.records import Records
 from . import scaling, stats
 from .decide import Verdict, decide
 from .points import POINT, SAME, gather, number, on_every_link, unprofiled
+from .table import tabled
 
 NAN = float("nan")
 HOUR, KWH = 3600, 3.6e6  # s; J
@@ -117,6 +118,10 @@ def total(runs: pd.DataFrame, epochs: pd.DataFrame) -> Total:
     )
 
 
+@tabled(
+    "summary",
+    "The runs, and what they took in all.",
+)
 def summary(records: Records, study: str = "") -> pd.DataFrame:
     """All runs of `records` in one row.
 
@@ -142,6 +147,12 @@ def summary(records: Records, study: str = "") -> pd.DataFrame:
     return pd.DataFrame([row | {"energy_kwh": took.energy_kwh, "energy_counted": took.counted}])
 
 
+@tabled(
+    "cost",
+    "What equal work takes, by configuration.",
+    "workload precision parallel nodes ranks_per_node global_batch wall_seconds device_hours cost efficiency",
+    measure="cost",
+)
 def to_finish(runs: pd.DataFrame, epochs: pd.DataFrame, prices: Mapping[str, Billing]) -> pd.DataFrame:
     """One row per configuration: the cost of equal work, training on as many samples as most of the runs did, at the measured
     rate, without profiled runs.
@@ -230,6 +241,13 @@ def _efficiency(table: pd.DataFrame) -> pd.Series:
     return ratios[~ratios.index.duplicated()].reindex(table.index)
 
 
+@tabled(
+    "benefit",
+    "What further devices give and cost, for a million samples.",
+    "workload precision kind scheme layout device_hours cost dearer added verdict",
+    measure="cost",
+    missing="a curve of several rank counts",
+)
 def benefit(curves: pd.DataFrame, prices: Mapping[str, Billing], efficient: float) -> pd.DataFrame:
     """What further devices give and cost: a row for each point of `curves` (as of `scaling.headline`),
     training alone.

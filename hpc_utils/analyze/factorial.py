@@ -20,6 +20,7 @@ from hpc_utils.records.study import StudyIndex
 from .decide import Verdict
 from .points import of_one_state, unprofiled
 from .stats import CONFIDENCE, TAILS, Estimate, columns, holm, t_quantile
+from .table import tabled
 
 LEFT, BLOCKS, NOISE = "three and more", "repeats", "noise"
 NO_FACTOR = ("repeat", "seed")
@@ -135,6 +136,13 @@ def complete(design: Design) -> Design:
     return Design(levels, values, design.reference, left_out)
 
 
+@tabled(
+    "effects",
+    "How much of the variance of throughput is due to what.",
+    "study series effect kind share p beyond",
+    measure="share",
+    missing="`hpc study run sensitivity-cpu`",
+)
 def effects(design: Design) -> pd.DataFrame:
     """One row per main effect, an interaction of two, `LEFT`, `BLOCKS` and `NOISE`: the split of the sum of squares.
 
@@ -209,6 +217,12 @@ def interactions(design: Design) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=names)
 
 
+@tabled(
+    "best-points",
+    "The fastest point of a factorial over its reference; the 95 % intervals of all points hold simultaneously (Bonferroni), as the same runs chose the point.",
+    measure="gain",
+    missing="`hpc study run sensitivity-cpu`",
+)
 def best_table(design: Design, target: float) -> pd.DataFrame:
     """`best` in one row, point and reference in words; also repeats, target (the required gain) and runs."""
     fastest = best(design, target)

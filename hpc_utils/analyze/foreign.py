@@ -8,6 +8,7 @@ import pandas as pd
 from hpc_utils.records import foreign
 
 from . import scaling
+from .table import tabled
 
 COLUMNS = [
     "foreign", *("workload", "dataset", "precision", "device_name"), "parallel", "kind", "batch", "baseline", "world_size", "nodes",
@@ -15,6 +16,13 @@ COLUMNS = [
 ]  # fmt: skip
 
 
+@tabled(
+    "foreign",
+    "Efficiency of runs that others measured.",
+    "foreign parallel kind world_size reported efficiency verdict",
+    measure="efficiency",
+    missing="`hpc import`",
+)
 def efficiency(runs: pd.DataFrame | None = None) -> pd.DataFrame:
     """`scaling.efficiency` of imported runs against the headline baseline; `runs`: as of `records.foreign.load` (default: all).
 

@@ -10,6 +10,7 @@ import pandas as pd
 from hpc_utils.records.identity import CODE, POINT, SAME
 
 from . import stats
+from .table import tabled
 
 # The software and machine that measured a run; a run's id does not hold them.
 STATE = [*CODE, "hardware_id", "device_name"]
@@ -98,6 +99,13 @@ def gather(runs: pd.DataFrame, measures: Sequence[str] = MEASURES, also: Sequenc
     return pd.concat([configurations, pd.DataFrame(columns)], axis=1)
 
 
+@tabled(
+    "learned",
+    "Accuracy, or the metric there is, at the end.",
+    "parallel world_size global_batch precision epochs metric value repeats",
+    measure="value",
+    missing="no run was evaluated (`evaluate_every=1` does)",
+)
 def learned(runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
     """One row per configuration whose runs were evaluated, profiled ones included, by one metric of the test samples: accuracy, else
     another of the workload, else the loss; and by that of mirrored evaluation, if there is one.

@@ -11,6 +11,7 @@ from hpc_utils.plural import counted
 from hpc_utils.records.identity import task
 
 from .cost import KEYS, MEASURES, currency
+from .table import tabled
 
 MINUTES = 10.0  # that an epoch may take where one waits for it
 EFFICIENT = 0.70  # at least: the studies' target for strong scaling
@@ -74,6 +75,12 @@ def by_machine(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
     return {title: group for title, group in alike.groupby(which) if len(group) > 1}
 
 
+@tabled(
+    "advice",
+    "Which configuration to use.",
+    "which purpose configuration reason caveat",
+    missing="several configurations",
+)
 def of_each(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     """`recommend` of each of `tables`, with its title in `which`, the configuration in words and the runs chosen among."""
     parts = []

@@ -25,6 +25,7 @@ from .points import (
     points,
     unprofiled,
 )
+from .table import tabled
 
 # What separates curves beside `SAME`: `batch` is the fixed one, `scheme` how several ranks share the model ("ddp", ...).
 CURVE = ["kind", "batch", "steps_per_epoch", "scheme"]
@@ -89,6 +90,13 @@ def against_one(curve_points: pd.DataFrame) -> pd.DataFrame:
     return every.sort_values(["curve", "order", "world_size", "nodes"], ignore_index=True).drop(columns="order")
 
 
+@tabled(
+    "throughput",
+    "Training throughput of every configuration.",
+    "parallel world_size global_batch precision throughput repeats",
+    measure="throughput",
+    missing="runs without a profiler",
+)
 def throughput(runs: pd.DataFrame) -> pd.DataFrame:
     """One row per configuration: median throughput (sample/s) with its 95 % interval over repeats, without profiled runs.
 
@@ -97,6 +105,13 @@ def throughput(runs: pd.DataFrame) -> pd.DataFrame:
     return points(unprofiled(runs))[[*SAME, *POINT, "layout", *stats.columns(["throughput"]), "repeats", "runs"]]
 
 
+@tabled(
+    "efficiency",
+    "Strong and weak scaling efficiency of every point.",
+    "kind baseline precision batch world_size speedup efficiency repeats",
+    measure="efficiency",
+    missing="runs on one rank and on several",
+)
 def efficiency(runs: pd.DataFrame) -> pd.DataFrame:
     """Strong and weak scaling efficiency of every curve of `runs`, one row per point.
 
@@ -161,6 +176,11 @@ def _with_learned(table: pd.DataFrame, runs: pd.DataFrame, epochs: pd.DataFrame)
     return table.assign(first=table.runs.str[0]).join(reached, on="first")
 
 
+@tabled(
+    "points",
+    "Strong and weak scaling, every point.",
+    measure="efficiency",
+)
 def workshop(runs: pd.DataFrame, ranks: Mapping[str, Iterable[int]] | None = None) -> pd.DataFrame:
     """The table of scaling workshops: every curve's points, and a row for each of `ranks` (by kind; default `RANKS`) that was not
     measured.
@@ -206,6 +226,11 @@ def _missing(curve_points: pd.DataFrame, ranks: Mapping[str, Iterable[int]] | No
             yield curve | sizes | {"world_size": world, "state": NOT_MEASURED, "why": why}
 
 
+@tabled(
+    "memory",
+    "Memory of a device against that on one rank.",
+    measure="ratio",
+)
 def memory(runs: pd.DataFrame) -> pd.DataFrame:
     """Memory per device against ranks: M(N) and M(N) / M(1) of every curve, one row per point and statistic.
 
@@ -255,6 +280,13 @@ def variation(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns)
 
 
+@tabled(
+    "optimized",
+    "The loop before and after optimization.",
+    "world_size global_batch throughput_before throughput gain utilisation_before utilisation repeats",
+    measure="gain",
+    missing="`hpc submit optimized`",
+)
 def before_after(runs: pd.DataFrame) -> pd.DataFrame:
     """Every configuration in another precision beside fp32 with all else equal but the settings of the loop; of several, equal
     settings come first.
@@ -291,12 +323,22 @@ def before_after(runs: pd.DataFrame) -> pd.DataFrame:
     return pairs[columns].astype({"repeats": int})
 
 
+@tabled(
+    "precision",
+    "Throughput over that in fp32 on one device.",
+    measure="gain",
+)
 def precision_gain(runs: pd.DataFrame) -> pd.DataFrame:
     """`before_after` of one process without a group, where only the precision differs."""
     pairs = before_after(runs)
     return pairs[(pairs.parallel == "none") & ~pairs.other].reset_index(drop=True)
 
 
+@tabled(
+    "efficiency-ratio",
+    "Efficiency over that in fp32.",
+    measure="ratio",
+)
 def efficiency_ratio(runs: pd.DataFrame) -> pd.DataFrame:
     """Efficiency in each other precision over that in fp32, against one rank without a group, all else equal.
 

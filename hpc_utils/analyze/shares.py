@@ -9,6 +9,7 @@ from hpc_utils.records import identity
 from . import stats
 from .compare import compare, scaled
 from .points import barred, gather, number, unprofiled
+from .table import tabled
 
 # Equal on a share and on the whole core that it is compared with; what follows from the others is omitted.
 OTHER = ("threads_per_rank", "share_period", "device", "parameters", "ranks_per_node", "global_batch")
@@ -19,6 +20,13 @@ COLUMNS = [
 ]  # fmt: skip
 
 
+@tabled(
+    "shares",
+    "Steps on shares of a core and on whole cores.",
+    "parallel world_size batch_per_device cores period step_seconds spread deviation",
+    measure="deviation",
+    missing="`hpc study run shares`",
+)
 def against_whole_cores(runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
     """One row per configuration that ran on shares of a core and on whole ones, by each run's last epoch.
 

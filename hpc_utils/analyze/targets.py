@@ -14,11 +14,18 @@ from .decide import Verdict, decide
 from .points import number
 from .scaling import LINE, headline, relative, unique, variation
 from .stats import Estimate
+from .table import tabled
 
-SHOWN = ["ranks", "layout", "value", "value_low", "value_high", "repeats"]
+SHOWN = ["ranks", "layout", "unit", "value", "value_low", "value_high", "repeats"]
 COLUMNS = [*LINE, "target", "required", "at_ranks", *SHOWN, "verdict", "why", "runs"]
 
 
+@tabled(
+    "targets",
+    "The targets, and what was reached.",
+    "target baseline batch precision layout value verdict why",
+    measure="value",
+)
 def judge(table: pd.DataFrame, targets: Targets | None = None) -> pd.DataFrame:
     """One row per target, curve and layout; `table` as of `scaling.efficiency`.
 
@@ -94,4 +101,4 @@ def _judged(points: pd.DataFrame, kind: str, target: dict) -> Iterator[dict]:
             verdict, why = Verdict.NOT_MEASURED, f"no point of {ranks} ranks; the nearest measurement: {why}"
         elif verdict == Verdict.UNDECIDED:
             why += ": more repeats, alone on the machine, narrow the interval"
-        yield row | target | {"verdict": verdict, "why": why}
+        yield row | target | {"unit": "share", "verdict": verdict, "why": why}

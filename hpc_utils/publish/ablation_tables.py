@@ -11,6 +11,7 @@ import pandas as pd
 from hpc_utils.analyze import ablation, stats
 
 from .formatting import ABSENT
+from .quantities import quantity
 from .tables import Row, Writer, text_table
 
 MACHINE = ["hardware_id", "digest", "load", "date"]  # columns of a bench table with one value in all rows
@@ -79,7 +80,7 @@ def story(row: Row, parts: pd.DataFrame, judged: pd.DataFrame) -> str:
     lines = []
     if {before, row["step"]} <= set(profile.index):
         phases = profile.loc[[before, row["step"]], list(ablation.PARTS)].dropna(axis="columns", how="all")
-        phase_changes = (f"{phase} {' → '.join(map(_milliseconds, values))}" for phase, values in phases.items())
+        phase_changes = (f"{quantity(phase).label} {' → '.join(map(_milliseconds, values))}" for phase, values in phases.items())
         lines.append(f"**profile** (ms a step): {', '.join(phase_changes)}")
     for name, against in (("marginal", before), ("together", "the plain loop")):
         lines.append(f"**throughput**, times that of {against}: {factor(row, name)}")
@@ -92,7 +93,7 @@ def story(row: Row, parts: pd.DataFrame, judged: pd.DataFrame) -> str:
 
 
 def _milliseconds(value: float) -> str:
-    return ABSENT if pd.isna(value) else f"{value:.3g}"
+    return ABSENT if pd.isna(value) else f"{1e3 * value:.3g}"
 
 
 def bench(rows: pd.DataFrame) -> tuple[str, pd.DataFrame]:

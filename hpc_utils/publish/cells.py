@@ -73,7 +73,7 @@ def cell(exported: Exports, cited: Citation) -> Value:
     row = _row(frame, cited)
     has_row_unit = column == item.measure and isinstance(row.get("unit"), str)  # each row has a unit of its own
     if not (unit := row["unit"] if has_row_unit else item.units.get(column, "")):
-        raise UnknownCell(f"{cited}: the unit of {column!r} is not declared (publish/formatting.py)")
+        raise UnknownCell(f"{cited}: the unit of {column!r} is not declared (publish/quantities.toml)")
     if key(row.get("baseline")) != NONE and "baseline" not in dict(cited.keys):
         raise UnknownCell(f"{cited}: T(1) has a process group: name it with baseline={row.baseline}")
     value = row[column]

@@ -1,7 +1,8 @@
 """A chapter: the records that it reads, and the tables and figures that it exports.
 
     ch = Chapter("03_scaling", study=study, label="scaling")
-    curves = ch.export(scaling.efficiency(ch.runs), "efficiency", "Efficiency of every point.", measure="efficiency")
+    curves = ch.export(scaling.efficiency(ch.runs))
+    ch.show(targets.judge(curves, ch.targets))
     ch.figure(scaling_plots.efficiency(curves, ch.targets), scaling_plots.throughput(curves))
     ch.close()
 
@@ -12,6 +13,7 @@ Each table and figure gets a name that starts with the chapter's label (and its 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +23,16 @@ from IPython.display import Image, Markdown, display
 from matplotlib import pyplot as plt
 
 from hpc_utils import paths, provenance, records
+from hpc_utils.analyze.table import KEY, Table
 from hpc_utils.plural import counted
 from hpc_utils.records import atomic, fingerprint
 from hpc_utils.records.study import StudyIndex, Targets
 
 from . import exports, formatting, tables
 from .exports import BEHIND, ExportError
-from .formatting import unit_of
 from .plots import style
 from .plots.chart import Chart
+from .quantities import unit_of
 
 
 class Chapter:
@@ -86,49 +89,50 @@ class Chapter:
         )
 
     def export(
-        self, data: pd.DataFrame, name: str, caption: str, *, measure: str = "", units: Mapping[str, str] | None = None,
-        runs: Iterable[str] | None = None, span: str = "", files: Iterable[str] = (),
+        self, data: pd.DataFrame, name: str = "", caption: str = "", *, runs: Iterable[str] | None = None,
+        files: Iterable[str] = (), **description: str,
     ) -> pd.DataFrame:  # fmt: skip
         """Write `data` as `tables/<name>.csv`, without its index, and return it; an empty one is not written.
 
         Args:
-            measure: the column that `low` and `high` belong to, and that a citation without a column means.
-            units: of columns that `formatting.COLUMNS` does not know.
+            name, caption, description: of its `Table`; by default as its analysis describes it.
             runs: ids of what all rows rest on; by default those in the columns of run ids, or all runs of the chapter.
-            span: what the intervals are, where they are no 95 % intervals.
             files: evidence besides runs.
 
         Raises:
-            ExportError: the name is used, a unit is unknown, or the chapter did not read the runs.
+            ExportError: there is no name, or it is used; a unit is unknown; the chapter did not read the runs.
         """
+        table = _described(data, name, caption, **description)
         if data.empty:
             return data
-        column_units = {column: unit_of(column, data[column], units or {}) for column in data if column not in BEHIND}
+        column_units = {column: unit_of(column, data[column]) for column in data if column not in BEHIND}
         column_units = {column: unit for column, unit in column_units.items() if unit}
         if unknown := sorted({unit for unit in column_units.values() if not formatting.is_known(unit)}):
             raise ExportError(
                 f"{name} has the units {', '.join(unknown)}, which publish/formatting.py does not declare"
             )
-        details = {"measure": measure, "units": column_units, "span": span, "evidence": list(files)}
-        path = self.results / "tables" / f"{self.name(name)}.csv"
+        details = {"measure": table.measure, "units": column_units, "span": table.span, "evidence": list(files)}
+        path = self.results / "tables" / f"{self.name(table.name)}.csv"
         atomic.write_text(path, _csv(data))
-        self._add("tables", name, caption, data, runs, path, details)
+        self._add("tables", table.name, table.caption, data, runs, path, details)
         return data
 
-    def table(
-        self, data: pd.DataFrame, name: str, caption: str, columns: Sequence[str] = (), *, missing: str = "", **options: Any
-    ) -> None:  # fmt: skip
-        """`export` and `show`."""
-        self.show(self.export(data, name, caption, **options), columns, missing=missing)
+    def show(self, data: pd.DataFrame, name: str = "", caption: str = "", **options: Any) -> None:
+        """`export` a table and show its columns; of an empty one show what to measure."""
+        self.export(data, name, caption, **options)
+        options = {key: value for key, value in options.items() if key not in ("runs", "files")}
+        table = _described(data, name, caption, **options)
+        self.display(data, table.columns, missing=table.missing)
 
-    def show(self, data: pd.DataFrame, columns: Sequence[str] = (), *, missing: str = "") -> None:
-        """Show a table, or some of its `columns`; of an empty one what to run (`missing`)."""
+    def display(self, data: pd.DataFrame, columns: str | Sequence[str] = (), *, missing: str = "") -> None:
+        """Show a table without exporting it, or some of its `columns` (names separated by spaces), with units and intervals; of an
+        empty one what to measure (`missing`)."""
         if data.empty:
             self.not_measured(missing)
-        else:
-            display(
-                data[list(columns)] if columns else data.drop(columns=[column for column in BEHIND if column in data])
-            )
+            return
+        columns = columns.split() if isinstance(columns, str) else columns
+        html, text = tables.readable(data, columns, data.attrs[KEY].measure if KEY in data.attrs else "")
+        display({"text/html": html, "text/plain": text}, raw=True)
 
     def text_table(self, data: pd.DataFrame, name: str, caption: str, **options: Any) -> None:
         """`export` a table of text (`publish.tables`), also as Markdown and LaTeX beside its CSV, and show it."""
@@ -238,7 +242,18 @@ def _text_or_none(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
+def _described(data: pd.DataFrame, name: str, caption: str, **description: Any) -> Table:
+    table = data.attrs.get(KEY) or Table(name, caption)
+    changes = {key: value for key, value in {"name": name, "caption": caption, **description}.items() if value}
+    table = replace(table, **changes)
+    if not table.name:
+        raise ExportError("a table without a name: its analysis has no `tabled`, so name it, and give it a caption")
+    return table
+
+
 def stacked(frames: Mapping[str, pd.DataFrame], column: str = "study") -> pd.DataFrame:
     """The concatenated frames, with their keys in `column`."""
     labelled_frames = [frame.assign(**{column: name}) for name, frame in frames.items() if len(frame)]
-    return pd.concat(labelled_frames, ignore_index=True) if labelled_frames else pd.DataFrame()
+    if not labelled_frames:
+        return next(iter(frames.values()), pd.DataFrame())
+    return pd.concat(labelled_frames, ignore_index=True)

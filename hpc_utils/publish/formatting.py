@@ -1,16 +1,12 @@
-"""Number formats: the digits, unit and interval of a value, and the unit of a column. All documents and tables use this module."""
+"""Number formats: the digits, unit and interval of a value. All documents and tables use this module."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
 from hpc_utils.analyze.value import Value
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 NARROW = "\u202f"  # unbreakable, between groups of thousands
 FIXED = "\u00a0"  # unbreakable, between number and unit
@@ -25,7 +21,7 @@ NEGLIGIBLE = 1e-3  # a smaller share without an interval is written as "< 0.1 %"
 RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1, ""))
-_PLAIN = "samples/s device-hours node-hours core-hours W ms person-months EUR"
+_PLAIN = "samples/s device-hours node-hours core-hours W °C ms person-months EUR"
 # {base unit: (from, divided by, symbol) in falling order}: the first step that the size reaches is used.
 UNITS = {
     "share": [(0, 0.01, "%")],
@@ -45,28 +41,6 @@ UNITS = {
 # Units that sites bill in: hours of something, a currency, credits.
 BILLED = re.compile(r"[A-Za-z]+-hours|[A-Z]{2,4}")
 
-_COLUMNS = {
-    "share": "efficiency error median_error worst_error inside_share share deviation scatter accuracy utilisation utilisation_before "
-    "variation misfit waiting attained contingency required busy computing exposed wire waiting_share loader outside remaining "
-    "copies idle few_operations launched_late data forward backward optimizer communication caused confidence mfu ceiling "
-    "small_batches",
-    "ratio": "speedup gain ratio alone marginal together memory median_gain p at_most at_most_first at_most_second at_most_third",
-    "samples/s": "throughput throughput_before",
-    "s": "seconds step_seconds epoch_seconds epoch_seconds_before measured wall_seconds training_seconds latency warmup first_seconds "
-    "step span behind straggler_idle others_idle median_kernel",
-    "B": "bytes peak_bytes mean_bytes mode_bytes memory_bytes gradient_bytes",
-    "B/s": "bus_bandwidth",
-    "bit/s": "bandwidth",
-    "flop/s": "flops_per_second",
-    "flop": "flops_per_sample",
-    "device-hours": "device_hours",
-    "node-hours": "node_hours request_node_hours",
-    "core-hours": "core_hours",
-    "kWh": "energy_kwh",
-    "person-months": "effort_pm",
-}
-COLUMNS = {column: unit for unit, names in _COLUMNS.items() for column in names.split()}
-
 
 class FormatError(ValueError):
     """A value cannot be written in the requested form."""
@@ -77,19 +51,6 @@ class FormatError(ValueError):
 def is_known(unit: str) -> bool:
     """Whether `unit` can be written: it is in `UNITS`, or sites bill in it."""
     return unit in UNITS or BILLED.fullmatch(unit) is not None
-
-
-def unit_of(column: str, values: pd.Series, units: Mapping[str, str]) -> str:
-    """The unit of a table's column: from `units` or `COLUMNS` (the ends of an interval have the unit of their column), "text" for
-    words, "count" for whole numbers, and "" if it is unknown."""
-    import pandas as pd
-
-    stem = column.removesuffix("_low").removesuffix("_high")
-    if unit := units.get(column) or units.get(stem):
-        return unit
-    if pd.api.types.is_bool_dtype(values) or not pd.api.types.is_numeric_dtype(values):
-        return "text"
-    return COLUMNS.get(stem) or ("count" if (values.dropna() % 1 == 0).all() else "")
 
 
 def number(value: float) -> str:

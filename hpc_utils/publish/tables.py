@@ -1,21 +1,26 @@
-"""Tables as text, each declared as {heading: writer of its cells}: the workshop table, the comparison, and helpers."""
+"""Tables as text: any table with units and intervals, and those declared as {heading: writer of its cells}."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from hpc_utils.analyze import stats
 from hpc_utils.analyze.scaling import curve
+from hpc_utils.analyze.value import Value
 from hpc_utils.provenance.system import markdown_table
 from hpc_utils.records.identity import task
 
-from .formatting import ABSENT, number
+from .exports import BEHIND
+from .formatting import ABSENT, UNITS, number, text
+from .quantities import catalogue, quantity
 
 Row = Mapping[str, Any]
 Writer = Callable[[Row], str]
+MOST_ROWS = 60  # of a shown table
 
 
 def text_table(rows: pd.DataFrame, columns: Mapping[str, Writer]) -> pd.DataFrame:
@@ -35,6 +40,55 @@ def measured(column: str, scale: float = 1.0) -> Writer:
         return number(value * scale) + interval + (" (single run)" if row["repeats"] == 1 else "")
 
     return write
+
+
+def readable(data: pd.DataFrame, columns: Sequence[str] = (), measure: str = "") -> tuple[str, str]:
+    """A table, or its `columns`, for a reader, as HTML and as text: headings with units, numbers with their intervals.
+
+    `measure`: the column whose unit each row names in the column `unit`, if there is one.
+    """
+    hidden = {column for column in data if column in BEHIND or column.endswith(("_low", "_high", "_runs"))}
+    names = list(columns) or [column for column in data if column not in hidden]
+    by_row = measure if measure in names and "unit" in data else ""
+    names = [name for name in names if name != "unit" or not by_row]
+    headings = [_heading(name, data[name], name == by_row) for name in names]
+    rows = data.head(MOST_ROWS).to_dict("records")
+    cells = pd.DataFrame([[_cell(row, name, name == by_row) for name in names] for row in rows], columns=headings)
+    with pd.option_context("display.max_colwidth", None):
+        html = cells.to_html(index=False, escape=True, border=0)
+    for name, heading in zip(names, headings, strict=True):
+        html = html.replace(f"<th>{heading}</th>", f'<th title="{quantity(name).means}">{heading}</th>', 1)
+    more = f"\n({len(data) - MOST_ROWS} further rows)" if len(data) > MOST_ROWS else ""
+    return html + more, cells.to_string(index=False) + more
+
+
+def _heading(column: str, values: pd.Series, by_row: bool) -> str:
+    is_number = pd.api.types.is_numeric_dtype(values)
+    has_axis = is_number and not by_row and not _is_scaled(column)
+    return quantity(column).title if has_axis else quantity(column).label
+
+
+def _is_scaled(column: str) -> bool:
+    """Whether each cell has a unit of its own: the quantity has several, and none at the axis."""
+    return not quantity(column).axis and len(UNITS.get(quantity(column).unit, ())) > 1
+
+
+def _cell(row: Row, column: str, by_row: bool) -> str:
+    value = row[column]
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    if pd.isna(value):
+        return ABSENT
+    if isinstance(value, str | bool | np.bool_) or not np.isfinite(value):
+        return str(value)
+    if column not in catalogue() and not by_row:
+        return number(value)
+    ends = [row.get(f"{column}_{end}", np.nan) for end in ("low", "high")]
+    if by_row or _is_scaled(column):
+        unit = row["unit"] if by_row else quantity(column).unit
+        return text(Value("", value, unit, "", *ends), "interval")
+    value, low, high = (number / quantity(column).divisor for number in (value, *ends))
+    return text(Value("", value, "ratio", "", low, high), "cell")
 
 
 def plain(column: str) -> Writer:

@@ -200,15 +200,18 @@ def ladders(own: ResultSet) -> Pins:
             roofline.attained(rungs[rungs.series == series]).assign(step=step)
             for step, series in ablation.path(index)
         ]
+        speeds = ablation.speeds(runs, index)
+        parts = ablation.profile(runs, epochs, index)
+        parts = parts.assign(**{phase: 1e3 * parts[f"{phase}_seconds"] for phase in PHASES})
         fastest = {"name": best.name, "steps": " + ".join(best.steps), "repeats": best.gain.repeats}
         found |= {
             f"{name}: gains": rows(gains, "step", f"{columns} memory warmup repeats"),
             f"{name}: best": {"all": known(fastest | {"gain": list(best.gain[:3])})},
             f"{name}: learnt": rows(learnt, "measure step", "plain changed difference+ margin verdict repeats"),
             f"{name}: rungs": rows(
-                ablation.speeds(runs, index), "label", "throughput+ step_ms memory=memory_bytes warmup"
+                speeds.assign(step_ms=1e3 * speeds.step_seconds), "label", "throughput+ step_ms memory=memory_bytes warmup"
             ),
-            f"{name}: phases": rows(ablation.profile(runs, epochs, index), "step", " ".join(PHASES)),
+            f"{name}: phases": rows(parts, "step", " ".join(PHASES)),
             f"{name}: operations": rows(pd.concat(floor), "step", "flops_per_sample flops_per_second+"),
         }
     return found

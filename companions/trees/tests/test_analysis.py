@@ -30,7 +30,7 @@ def measured(*kinds: tuple[str, int, float, str]) -> tuple[pd.DataFrame, pd.Data
     epochs = pd.DataFrame([blank | row for row in runs[names].to_dict("records")])
     library = runs.workload.str.rpartition(":")[2]
     values = {
-        "busy": runs.threads_per_rank * 0.9,
+        "busy_cores": runs.threads_per_rank * 0.9,
         "outside": 0.0,
         "test_auc": 0.8,
         "test_accuracy": 0.7,
@@ -49,7 +49,7 @@ def test_speed_ups_are_over_one_thread_of_the_same_library() -> None:
     ] == pytest.approx(0.8)
     assert found.efficiency_low["XGBoost", 4] < 0.8 < found.efficiency_high["XGBoost", 4]
     assert found.speedup["LightGBM"].isna().all(), "one thread was not measured"
-    assert found.busy["XGBoost", 4] == pytest.approx(3.6) and (found.repeats == 3).all()
+    assert found.busy_cores["XGBoost", 4] == pytest.approx(3.6) and (found.repeats == 3).all()
 
 
 def test_a_gpu_is_the_better_buy_where_it_is_faster_by_more_than_it_costs() -> None:

@@ -141,7 +141,7 @@ def _name(study_run: Mapping[str, Any], firsts: Iterable[Mapping[str, Any]]) -> 
 def monitors(results: Path, runs: Iterable[str], least: int = 1) -> dict[str, dict[str, pd.DataFrame]]:
     """What the monitors of these runs recorded (`records.folder.MONITOR`), of runs with at least `least` samples of a device.
 
-    {run: {host's processors or device (`node1, cuda:0`): seconds since the run's first sample, utilisation (%),
+    {run: {host's processors or device (`node1, cuda:0`): seconds since the run's first sample, utilisation,
     memory_bytes, power_watts, temperature (°C; NaN: not known)}}.
     """
     monitored = {}
@@ -156,6 +156,7 @@ def monitors(results: Path, runs: Iterable[str], least: int = 1) -> dict[str, di
             every[~every.device.str.startswith("rank")]
             .assign(seconds=every.time - every.time.min())
             .rename(columns=SAMPLES)
+            .assign(utilisation=lambda samples: samples.utilisation / 100)
         )
         places = every.groupby(["host", "device"])
         if places.size().max() >= least:

@@ -14,6 +14,7 @@ import pandas as pd
 
 from .. import stats
 from ..points import gather, unprofiled
+from ..table import tabled
 from . import peaks
 from .peaks import Peak
 
@@ -28,6 +29,13 @@ def attainable(peak: Peak, precision: str, intensity: float | np.ndarray) -> flo
     return np.minimum(peak.flops[precision], np.asarray(intensity) * peak.bandwidth)[()]
 
 
+@tabled(
+    "attained",
+    "The model's own operations a second.",
+    "workload precision device_name parallel flops_per_sample flops_per_second mfu repeats",
+    measure="flops_per_second",
+    missing="a run that counted its operations",
+)
 def attained(runs: pd.DataFrame) -> pd.DataFrame:
     """The model's operations per second of one device, and their share of its peak: one row per configuration (`points`).
 

@@ -12,6 +12,7 @@ import pandas as pd
 
 from hpc_utils.analyze import ablation, stats
 
+from ..table import tabled
 from . import phases
 from . import thresholds as limits
 from .devices import FEW_OPERATIONS, Devices
@@ -24,12 +25,20 @@ SHARES = ("busy", "computing", "exposed", "wire", "waiting", "loader", "outside"
 PHASES = (*phases.PARTS, "communication")
 
 
+@tabled(
+    "thresholds",
+    "The shares that verdicts are decided by.",
+)
 def thresholds() -> pd.DataFrame:
     """The shares that verdicts are decided by: settings, not measurements."""
     loss_limits = {name: limits.LIMITS[name] for name in ("wire", "waiting", "loader", "copies")}
     return pd.DataFrame([{"busy": limits.UTILISATION} | loss_limits | {"few_operations": limits.LOW_INTENSITY}])
 
 
+@tabled(
+    "profiles",
+    "What the time of each profile goes to, and the verdict on it.",
+)
 def profiles(read_profiles: Iterable[Profile]) -> pd.DataFrame:
     """One row per profile: by the devices of its first run where their work was recorded, else by the phases of all its runs;
     profiles with neither are omitted.
@@ -110,6 +119,13 @@ def _judged(profile: Profile, runs: Sequence[str]) -> dict[str, Any]:
     return row
 
 
+@tabled(
+    "promises",
+    "What each change gave, beside what the verdict before it promises at most.",
+    "change before gain repeats verdict at_most",
+    measure="gain",
+    missing="runs of a profiled configuration and of one with a change, without a profiler",
+)
 def gains(profiles: pd.DataFrame, by_name: Mapping[str, Profile], tried: Iterable[Sequence[str]]) -> pd.DataFrame:
     """Measured gains of changes, and the upper bounds of the verdicts before them.
 

@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from hpc_utils.analyze import ablation, stats
 
 from ..formatting import number
+from ..quantities import quantity
 from . import drawing, style
 from .chart import charted
 
@@ -92,11 +93,10 @@ def alone_and_after(gains: pd.DataFrame) -> Figure:
 
 @charted("profile", "Where the time of a mean step goes.")
 def profile(parts: pd.DataFrame) -> Figure:
-    """Where the time of a mean step goes, for each cumulative configuration. `parts`: `ablation.profile` (ms)."""
+    """Where the time of a mean step goes, for each cumulative configuration. `parts`: `ablation.profile`."""
     figure, (axes,) = _rows(len(parts))
-    ends = drawing.stacked(
-        axes, np.arange(len(parts)), parts, [name for name in ablation.PARTS if parts[name].notna().any()]
-    )
+    milliseconds = {quantity(name).label: 1e3 * parts[name] for name in ablation.PARTS if parts[name].notna().any()}
+    ends = drawing.stacked(axes, np.arange(len(parts)), pd.DataFrame(milliseconds), milliseconds)
     drawing.beside(axes, range(len(parts)), map("{:.3g}".format, ends))
     drawing.named_rows(axes, parts.step)
     axes.set_xlabel("mean step (ms), split as the sampled steps")
@@ -133,7 +133,7 @@ def learning(curves: pd.DataFrame) -> Figure:
             drawing.every_run(
                 axes, curve.dropna(subset=column), "seconds", column, label=label, **style.series(place)
             )
-        axes.set(xlabel="training time (s)", ylabel=drawing.AXES[column][0])
+        axes.set(xlabel="training time (s)", ylabel=quantity(column).title)
         axes.set_xlim(left=0)
     return figure
 

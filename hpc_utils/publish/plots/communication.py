@@ -11,6 +11,8 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from hpc_utils.analyze import stats
+
 from . import drawing, style
 
 
@@ -71,13 +73,14 @@ def backward_times(seconds: Mapping[str, Sequence[float]]) -> Figure:
     """The times of many backward passes of each kind: every pass as a mark, quartiles and median."""
     rows = pd.DataFrame(
         [np.percentile(times, [50, 25, 75]) for times in seconds.values()],
-        columns=["backward", "backward_low", "backward_high"],
+        columns=stats.columns(["backward_seconds"]),
     )
     figure, axes = plt.subplots(figsize=(style.PAGE, 0.6 + 0.5 * len(seconds)))
     for place, times in enumerate(seconds.values()):
         axes.plot(1e3 * np.asarray(times), [place] * len(times), "|", color="0.6")
     look = {"fmt": "o", "color": style.ROLES["main"], "elinewidth": 3}
-    drawing.points(axes, rows.index, rows, "backward", horizontal=True, **look)
+    drawing.points(axes, rows.index, rows, "backward_seconds", horizontal=True, **look)
+    axes.set_xlabel("backward pass (ms): all passes, quartiles, median")
     drawing.named_rows(axes, seconds)
     axes.margins(y=0.3)
     return figure

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.figure import Figure
 
-from hpc_utils.analyze import stats
-
+from ..quantities import quantity
 from . import drawing, style
 from .chart import charted
 
@@ -19,7 +18,6 @@ def fairness(table: pd.DataFrame, curves: pd.DataFrame) -> Figure:
     """
     figure, ((shares, two_ranks), (periods, batches)) = drawing.panels(2, 2)
     table = table.assign(ms=1e3 * table.period)
-    table = table.rename(columns=dict(zip(stats.columns(["sample_seconds"]), stats.columns(["sample"]), strict=True)))
     part = table[table.cores < 1]
     batch = part.groupby("batch_per_device").cores.nunique().idxmax()
     usual_period = table.period.mode().max()
@@ -53,9 +51,9 @@ def fairness(table: pd.DataFrame, curves: pd.DataFrame) -> Figure:
 
     several = single_ranks.groupby("cores").batch_per_device.transform("nunique")
     rows = single_ranks[several == several.max()].sort_values(["cores", "batch_per_device"])
-    drawing.lines(batches, rows, "batch_per_device", "sample", "cores", label="cores: {:g}".format)
+    drawing.lines(batches, rows, "batch_per_device", "sample_seconds", "cores", label="cores: {:g}".format)
     drawing.log_axis(batches.xaxis, rows.batch_per_device)
-    batches.set(xlabel="samples a step", ylabel=drawing.AXES["sample"][0], title="Cost of a sample")
+    batches.set(xlabel="samples a step", ylabel=quantity("sample_seconds").title, title="Cost of a sample")
     batches.set_ylim(bottom=0)
     for axes in (periods, batches):
         axes.legend()

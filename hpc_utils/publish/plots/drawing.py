@@ -19,41 +19,9 @@ from hpc_utils.analyze.points import SAME
 from hpc_utils.plural import counted
 
 from ..formatting import number
+from ..quantities import quantity
 from . import style
 
-# A column's axis label with the unit, and the factor from the column's unit to that.
-AXES = {
-    "throughput": ("throughput (samples/s)", 1),
-    "speedup": ("speed-up", 1),
-    "efficiency": ("efficiency (%)", 100),
-    "reported": ("efficiency (%)", 100),
-    "ceiling": ("efficiency (%)", 100),
-    "step_seconds": ("time per step (ms)", 1e3),
-    "epoch_seconds": ("time per epoch (s)", 1),
-    "peak_bytes": ("peak memory (MiB)", 2**-20),
-    "mean_bytes": ("mean memory (MiB)", 2**-20),
-    "mode_bytes": ("mode of memory (MiB)", 2**-20),
-    "seconds": ("time of a step (s)", 1),
-    "allreduce_seconds": ("time of an all-reduce (ms)", 1e3),
-    "measured": ("time of a step (s)", 1),
-    "error": ("error of the prediction (%)", 100),
-    "training_loss": ("training loss", 1),
-    "loss": ("test loss", 1),
-    "accuracy": ("test accuracy (%)", 100),
-    "test_accuracy": ("test accuracy (%)", 100),
-    "gain": ("throughput with it over without", 1),
-    "alone": ("throughput with it over without", 1),
-    "marginal": ("throughput with it over without", 1),
-    "together": ("throughput over the plain loop's", 1),
-    "utilisation": ("utilisation (%)", 1),
-    "memory_bytes": ("memory (GiB)", 2**-30),
-    "power_watts": ("power (W)", 1),
-    "temperature": ("temperature (°C)", 1),
-    "deviation": ("step time above 1/share (%)", 100),
-    "spread": ("step's 95th percentile / median", 1),
-    "backward": ("backward pass (ms): all passes, quartiles, median", 1e3),
-    "sample": ("processor time a sample (µs)", 1e6),
-}
 BARS = {"fmt": "none", "ecolor": style.ROLES["ink"], "elinewidth": 0.9}  # an interval on a bar
 _NEXT_SETTING = re.compile(r", (?=\w+=)")  # of `identity.settings`
 WIDEST = 1.6  # how far beyond all values an axis of factors follows their intervals
@@ -82,9 +50,10 @@ def points(
 ) -> None:  # fmt: skip
     """`column` at `places` in the unit of its axis, with its interval where there is one (the columns `<column>_low` and
     `<column>_high`); as bars, or as a band."""
-    label, scale = AXES.get(column, (column.replace("_", " "), 1))
-    values = scale * rows[column]
-    below, above = (scale * length for length in reach(rows, column))
+    drawn = quantity(column)
+    label = drawn.title
+    values = rows[column] / drawn.divisor
+    below, above = (length / drawn.divisor for length in reach(rows, column))
     if horizontal:
         axes.errorbar(values, places, xerr=[below, above], **look)
         axes.set_xlabel(label)
@@ -203,7 +172,7 @@ def scaling_axes(speed: Axes, efficiency: Axes, counts: Iterable[int], xlabel: s
     log_axis(speed.yaxis)
     speed.set_ylabel(f"throughput ({samples}/s)")
     efficiency.set_ylim(0, 1.1 * efficiency.get_ylim()[1])
-    efficiency.yaxis.set_label_text(AXES["efficiency"][0])
+    efficiency.yaxis.set_label_text(quantity("efficiency").title)
 
 
 def named_rows(axes: Axes, names: Iterable[str], **look: Any) -> None:

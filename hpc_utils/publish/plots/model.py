@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 
 from hpc_utils.analyze.scaling import relative
 
+from ..quantities import quantity
 from . import drawing, style
 from .chart import Chart, charted
 
@@ -64,7 +65,7 @@ def _validation(rows: pd.DataFrame) -> Figure:
     for panel in grid:
         drawing.ranks_axis(panel, measured.world_size)
     _shade_errors(errors)
-    errors.set(title="the model's error", ylabel=drawing.AXES["error"][0])
+    errors.set(title="the model's error", ylabel=quantity("error").title)
     return figure
 
 
@@ -85,7 +86,7 @@ def parts(predictions: pd.DataFrame, measured_to: int) -> Figure:
         if inside < len(curve):
             axes.axvline(inside - 0.5, **EXTRAPOLATION)
         axes.set(title=f"{curve.kind.iloc[0]} scaling, {_link(gbit, 'on one node')}", xlabel="ranks")
-    grid[0].set_ylabel(drawing.AXES["seconds"][0])
+    grid[0].set_ylabel(quantity("measured").title)
     return figure
 
 
@@ -140,7 +141,7 @@ def laws(compared: pd.DataFrame) -> Figure:
         panel.set_xticks(range(len(rates)), map(_link, rates))
         panel.set(xlim=(-0.5, len(rates) - 0.5), title=f"{kind} scaling")
         _shade_errors(panel)
-    grid[0].set_ylabel(drawing.AXES["error"][0])
+    grid[0].set_ylabel(quantity("error").title)
     return figure
 
 

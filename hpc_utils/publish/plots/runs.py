@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from hpc_utils.plural import counted
 from hpc_utils.records.compute_profile import PHASES
 
+from ..quantities import quantity
 from . import drawing, style
 from .chart import charted
 
@@ -93,7 +94,7 @@ def training(epochs: pd.DataFrame) -> Figure:
         losses.plot(epochs.epoch, epochs[column], label=label, **style.series(place))
     accuracy.plot(epochs.epoch, 100 * epochs.test_accuracy, **style.series(0))
     losses.set(xlabel="epoch", ylabel="loss")
-    accuracy.set(xlabel="epoch", ylabel=drawing.AXES["accuracy"][0])
+    accuracy.set(xlabel="epoch", ylabel=quantity("accuracy").title)
     for axes in (losses, accuracy):
         axes.xaxis.get_major_locator().set_params(integer=True)
     means = [1e3 * epochs[f"{name}_seconds"].mean() for name in PHASES]

@@ -19,6 +19,7 @@ from hpc_utils.analyze.scaling import baseline_text, headline
 from hpc_utils.records.identity import task
 from hpc_utils.records.study import Targets
 
+from ..quantities import quantity
 from . import drawing, style
 from .chart import charted
 
@@ -111,7 +112,7 @@ def _curves(table: pd.DataFrame, *columns: str, targets: Targets | None = None) 
             if power:
                 drawing.log_axis(axes.yaxis)
             else:
-                largest = drawing.AXES[column][1] * rows[column].max()  # intervals of few repeats may be endless
+                largest = rows[column].max() / quantity(column).divisor  # intervals of few repeats may be endless
                 axes.set_ylim(0, min(1.1 * axes.get_ylim()[1], drawing.WIDEST * largest))
             title = drawing.fixed_batch(kind, batch)
             if kind == "weak" and rows.steps_per_epoch.isna().all():
@@ -171,10 +172,9 @@ def _lines(axes: Axes, rows: pd.DataFrame, column: str, power: float | None) -> 
         for on_line, options in ((turns == 0, {"label": label}), (turns > 0, {"linestyle": "none"})):
             drawing.points(axes, places[on_line], points[on_line], column, **look | options)
         if power is not None and first.world_size == 1:
-            scale = drawing.AXES[column][1]
             axes.plot(
                 points.world_size,
-                scale * first[column] * points.world_size ** float(power),
+                first[column] / quantity(column).divisor * points.world_size ** float(power),
                 label="ideal",
                 **style.IDEAL,
             )
