@@ -10,12 +10,13 @@ import pandas as pd
 
 from hpc_utils.analyze import points, stats
 from hpc_utils.analyze.compare import compare
-from hpc_utils.analyze.table import tabled
+from hpc_utils.analyze.table import KEY, Table, tabled
 from hpc_utils.records.folder import read_json
 
 PARTS = ("loader", "compute", "exposed", "optimizer")  # of a step, as `measure` has them in seconds
 TIMES = [f"{part}_seconds" for part in PARTS]
 MEASURES = ["throughput", "step_seconds", "pass_seconds", "hidden_seconds", *TIMES]
+SHOWN = "framework nodes world_size step_seconds loader_seconds compute_seconds exposed_seconds optimizer_seconds over_ddp"
 FRAMEWORKS = {"mpi": "MPI framework", "ddp": "DDP", "horovod": "Horovod", "none": "PyTorch alone"}
 LOOPS = r"^companions\.mpi\.\w+:(Mpi|Horovod)$"
 PLACE = ["framework", "parallel", "overlap", "nodes", "world_size", "global_batch", "link_gbit"]
@@ -56,7 +57,7 @@ def _overlaps(config: Mapping[str, Any]) -> bool:
 @tabled(
     "step",
     "Time of a step by part, and speed-up.",
-    "framework nodes world_size step_seconds loader_seconds compute_seconds exposed_seconds optimizer_seconds over_ddp",
+    SHOWN,
     measure="step_seconds",
     missing="`hpc submit mpi --cluster rehearsal`",
 )
@@ -104,4 +105,5 @@ def benchmark(results: Path, name: str, metric: str, column: str) -> pd.DataFram
     path = results / "bench" / f"{name}.csv"
     rows = pd.read_csv(path) if path.is_file() else pd.DataFrame(columns=["metric", *columns.values()])
     table = rows.loc[rows.metric == metric, [*columns.values()]].set_axis([*columns], axis=1)
+    table.attrs[KEY] = Table("", "", measure=column, span="lowest and highest round")
     return table.reset_index(drop=True)

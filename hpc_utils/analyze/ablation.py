@@ -12,11 +12,14 @@ difference is inside the margin, which is wrong in at most 5 % of cases.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from hpc_utils.records import Records
 from hpc_utils.records.identity import SAME
 from hpc_utils.records.study import StudyIndex, Targets
 
@@ -56,6 +59,57 @@ class Judged(NamedTuple):
 
     difference: stats.Estimate
     verdict: str
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """A study with an ablation and its records: what this module finds of it, each computed once."""
+
+    records: Records
+    study: StudyIndex
+
+    @cached_property
+    def gains(self) -> pd.DataFrame:
+        return gains(self.records.runs, self.study)
+
+    @cached_property
+    def best(self) -> Best | None:
+        return best(self.records.runs, self.study)
+
+    @cached_property
+    def phases(self) -> pd.DataFrame:
+        return profile(self.records.runs, self.records.epochs, self.study)
+
+    @cached_property
+    def learnt(self) -> pd.DataFrame:
+        return equivalence(self.records.runs, self.records.epochs, self.study, self.best)
+
+    @cached_property
+    def learnt_of_best(self) -> pd.DataFrame:
+        return self.learnt[self.learnt.step == self.best.name]
+
+    @cached_property
+    def ends(self) -> dict[str, str]:
+        """{series: label} of the plain loop and of the fastest configuration."""
+        return {self.study.ablation.plain: "plain loop"} | {self.best.series: self.best.name}
+
+    def best_table(self) -> pd.DataFrame:
+        return best_table(self.best, self.learnt_of_best)
+
+    def speeds(self, labels: Mapping[str, str] | None = None) -> pd.DataFrame:
+        return speeds(self.records.runs, self.study, labels)
+
+    def configurations(self) -> pd.DataFrame:
+        return configurations(self.records.runs, self.study)
+
+    def learning(self) -> pd.DataFrame:
+        return learning(self.records.runs, self.records.epochs, self.study, self.ends)
+
+    def about(self) -> str:
+        """How many runs on what, what is left out, and the study's own text."""
+        runs = self.records.runs
+        remarks = [f"{len(runs)} complete runs on {', '.join(sorted(set(runs.device_name.dropna())))}"]
+        return f"{'; '.join([*remarks, *left_out(runs, self.study)])}. {self.study.about}"
 
 
 def configurations(runs: pd.DataFrame, study: StudyIndex) -> pd.DataFrame:
@@ -99,7 +153,7 @@ def verdict(low: float, high: float) -> str:
 def gains(runs: pd.DataFrame, study: StudyIndex) -> pd.DataFrame:
     """One row per step, in their order.
 
-    Columns: step, about, parameters; why (it cannot run there, or ""); before (the nearest step below that was
+    Columns: step, about, parameters (`name=value`); why (it cannot run there, or ""); before (the nearest step below that was
     measured); its gain `alone` over the plain loop, `marginal` over the configuration before, and of all up to it
     `together`, factors of throughput, each with `_low`, `_high` and `_verdict`; repeats (pairs behind `together`); its cost in
     the cumulative order: memory (factor of the peak of the configuration before), warmup (s more than that before the clock
@@ -110,7 +164,7 @@ def gains(runs: pd.DataFrame, study: StudyIndex) -> pd.DataFrame:
     rows = []
     below = before = plain  # series and name of the nearest step below
     for step in study.ablation.steps:
-        row = {name: getattr(step, name) for name in ("about", "parameters", "why")}
+        row = {"about": step.about, "parameters": options(step.parameters), "why": step.why}
         row |= {"step": step.name, "before": before, "repeats": 0}
         pairs = {"alone": (step.alone, plain)}
         if step.upto:
@@ -369,6 +423,12 @@ def words(row: Mapping[str, Any]) -> str:
     if row["verdict"] == EQUAL:
         return f"{EQUAL} within {100 * row['margin']:.2g} {unit}"
     return f"{DIFFERS} by {100 * row['difference']:.2g} {unit}" if row["verdict"] == DIFFERS else UNKNOWN
+
+
+def options(parameters: Mapping[str, Any]) -> str:
+    """`precision=bf16`, as `hpc run -p` takes it."""
+    values = {name: str(value).lower() if isinstance(value, bool) else value for name, value in parameters.items()}
+    return ", ".join(f"{name}={value}" for name, value in values.items())
 
 
 def _series(study: StudyIndex) -> list[str]:

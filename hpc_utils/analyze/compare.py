@@ -25,7 +25,7 @@ def beside(table: pd.DataFrame, bases: pd.DataFrame, alike: Sequence[str], suffi
     numbers = number(together, [*alike]) if alike else np.zeros(len(together), int)
     base_columns = bases.assign(**{group: numbers[len(table) :]}).set_index(group).add_suffix(suffix)
     compared = table.assign(**{group: numbers[: len(table)]}).join(base_columns, on=group)
-    return compared.drop(columns=group).reset_index(drop=True)
+    return compared.drop(columns=group).reset_index(drop=True).copy()  # of one piece, for further columns
 
 
 def compare(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 import pandas as pd
 
@@ -26,12 +24,6 @@ def factor(row: Row, name: str) -> str:
     return f"{value:.2f}{interval}, {ablation.verdict(low, high)}"
 
 
-def options(parameters: Mapping[str, Any]) -> str:
-    """`precision=bf16`, as `hpc run -p` takes it."""
-    values = {name: str(value).lower() if isinstance(value, bool) else value for name, value in parameters.items()}
-    return ", ".join(f"{name}={value}" for name, value in values.items())
-
-
 def _more_memory(row: Row) -> str:
     return ABSENT if pd.isna(row["memory"]) else f"{100 * (row['memory'] - 1):+.1f} %"
 
@@ -45,7 +37,7 @@ def steps(gains: pd.DataFrame, judged: pd.DataFrame) -> pd.DataFrame:
     verdicts = {(row["step"], row["measure"]): ablation.words(row) for row in judged.to_dict("records")}
     columns: dict[str, Writer] = {
         "step": lambda row: row["step"],
-        "knob": lambda row: options(row["parameters"]),
+        "option": lambda row: row["parameters"],
         "alone": partial(factor, name="alone"),
         "after those above": partial(factor, name="marginal"),
         "all up to it": partial(factor, name="together"),
@@ -55,7 +47,7 @@ def steps(gains: pd.DataFrame, judged: pd.DataFrame) -> pd.DataFrame:
         "loss": lambda row: verdicts.get((row["step"], "loss"), ABSENT),
         "not applicable": lambda row: row["why"],
     }
-    return text_table(gains, columns).set_index("step")
+    return text_table(gains, columns)
 
 
 def headline(best: ablation.Best, judged: pd.DataFrame) -> str:
@@ -72,7 +64,7 @@ def headline(best: ablation.Best, judged: pd.DataFrame) -> str:
 def story(row: Row, parts: pd.DataFrame, judged: pd.DataFrame) -> str:
     """A step in Markdown: the change and its reason, the phases before and after, its gain and cost, and whether the model learns
     as well. `row`: of `ablation.gains`; `parts`: `ablation.profile`."""
-    head = f"### {row['step']}\n\n{row['about']} (`{options(row['parameters'])}`)\n\n"
+    head = f"### {row['step']}\n\n{row['about']} (`{row['parameters']}`)\n\n"
     if row["why"]:
         return head + f"**Not applicable here:** {row['why']}."
     profile = parts.set_index("step")

@@ -245,15 +245,19 @@ def _text_or_none(value: Any) -> str | None:
 def _described(data: pd.DataFrame, name: str, caption: str, **description: Any) -> Table:
     table = data.attrs.get(KEY) or Table(name, caption)
     changes = {key: value for key, value in {"name": name, "caption": caption, **description}.items() if value}
+    if isinstance(changes.get("columns"), str):
+        changes["columns"] = tuple(changes["columns"].split())
     table = replace(table, **changes)
-    if not table.name:
+    if not table.name and len(data):
         raise ExportError("a table without a name: its analysis has no `tabled`, so name it, and give it a caption")
     return table
 
 
-def stacked(frames: Mapping[str, pd.DataFrame], column: str = "study") -> pd.DataFrame:
-    """The concatenated frames, with their keys in `column`."""
-    labelled_frames = [frame.assign(**{column: name}) for name, frame in frames.items() if len(frame)]
-    if not labelled_frames:
-        return next(iter(frames.values()), pd.DataFrame())
-    return pd.concat(labelled_frames, ignore_index=True)
+def stacked(frames: Mapping[Any, pd.DataFrame], *columns: str) -> pd.DataFrame:
+    """The concatenated frames, with their keys in `columns` (default: study); a key is a tuple where there are several."""
+    names = columns or ("study",)
+    labelled = []
+    for key, frame in frames.items():
+        values = key if isinstance(key, tuple) else (key,)
+        labelled += [frame.assign(**dict(zip(names, values, strict=True)))] * bool(len(frame))
+    return pd.concat(labelled, ignore_index=True) if labelled else next(iter(frames.values()), pd.DataFrame())

@@ -63,9 +63,9 @@ def readable(data: pd.DataFrame, columns: Sequence[str] = (), measure: str = "")
 
 
 def _heading(column: str, values: pd.Series, by_row: bool) -> str:
-    is_number = pd.api.types.is_numeric_dtype(values)
-    has_axis = is_number and not by_row and not _is_scaled(column)
-    return quantity(column).title if has_axis else quantity(column).label
+    if not pd.api.types.is_numeric_dtype(values):
+        return column.replace("_", " ")
+    return quantity(column).label if by_row or _is_scaled(column) else quantity(column).title
 
 
 def _is_scaled(column: str) -> bool:

@@ -68,6 +68,11 @@ class Profile:
         """Why the other runs cannot be read."""
         return self._read[1]
 
+    @property
+    def run_ids(self) -> tuple[str, ...]:
+        """Of the runs that were read, and of those without a profiler."""
+        return (*self.reports, *(run for run, _ in (self.plain or {}).values()))
+
     @functools.cached_property
     def verdicts(self) -> dict[str, Verdict]:
         return {run: judge(reports) for run, reports in self.reports.items()}
