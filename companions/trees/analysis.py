@@ -14,7 +14,16 @@ from hpc_utils.records import packed
 from hpc_utils.records.folder import MONITOR
 from hpc_utils.records.load import load_run
 
-MEASURES = ["throughput", "step_seconds", "peak_bytes", "busy_cores", "outside", "test_auc", "test_accuracy", "test_loss"]
+MEASURES = [
+    "throughput",
+    "step_seconds",
+    "peak_bytes",
+    "busy_cores",
+    "outside",
+    "test_auc",
+    "test_accuracy",
+    "test_loss",
+]
 PLACE = ["library", "device", "device_name", "hardware_id", "threads", "global_batch"]
 COLUMNS = [*PLACE, "cores", *stats.columns([*MEASURES, "speedup", "efficiency"]), "repeats", "runs"]
 WORKLOADS = r".*\btrees(\.boosting)?:(?=XGBoost$|LightGBM$)"  # the module of the workloads

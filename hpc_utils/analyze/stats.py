@@ -108,6 +108,11 @@ def difference(first: Estimate, second: Estimate) -> Estimate:
     return Estimate(value, value - below, value + above, min(first.repeats, second.repeats))
 
 
+def medians(samples: Sequence[Sequence[float]]) -> np.ndarray:
+    """`median` of each of many samples: (samples, 4), columns as in `Estimate`."""
+    return np.array([median(sample) for sample in samples], dtype=float).reshape(-1, 4)
+
+
 def t_quantile(freedom: float | np.ndarray, p: float = TAILS[1]) -> np.ndarray:
     """The `p` quantile of Student's t distribution, by default its upper 97.5 %."""
     from scipy.special import stdtrit  # scipy.stats.t.ppf without its overhead of half a millisecond

@@ -72,7 +72,9 @@ def story(row: Row, parts: pd.DataFrame, judged: pd.DataFrame) -> str:
     lines = []
     if {before, row["step"]} <= set(profile.index):
         phases = profile.loc[[before, row["step"]], list(ablation.PARTS)].dropna(axis="columns", how="all")
-        phase_changes = (f"{quantity(phase).label} {' → '.join(map(_milliseconds, values))}" for phase, values in phases.items())
+        phase_changes = (
+            f"{quantity(phase).label} {' → '.join(map(_milliseconds, values))}" for phase, values in phases.items()
+        )
         lines.append(f"**profile** (ms a step): {', '.join(phase_changes)}")
     for name, against in (("marginal", before), ("together", "the plain loop")):
         lines.append(f"**throughput**, times that of {against}: {factor(row, name)}")

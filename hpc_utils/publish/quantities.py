@@ -38,7 +38,7 @@ class Quantity:
     @property
     def title(self) -> str:
         """`throughput (samples/s)`: of an axis or a shown column."""
-        unit = self.axis or ("" if self.unit in UNNAMED else self.unit)
+        unit = self.axis or ("" if self.unit in UNNAMED or self.unit.replace("-", " ") == self.label else self.unit)
         return f"{self.label} ({unit})" if unit else self.label
 
 

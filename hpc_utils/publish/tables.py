@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -79,7 +80,7 @@ def _cell(row: Row, column: str, by_row: bool) -> str:
         return ", ".join(map(str, value))
     if pd.isna(value):
         return ABSENT
-    if isinstance(value, str | bool | np.bool_) or not np.isfinite(value):
+    if isinstance(value, bool | np.bool_) or not isinstance(value, Number) or not np.isfinite(value):
         return str(value)
     if column not in catalogue() and not by_row:
         return number(value)

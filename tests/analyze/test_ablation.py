@@ -146,7 +146,7 @@ def test_where_a_step_s_time_goes() -> None:
     study, runs, epochs = ladders.ladder(STEPS)
     parts = ablation.profile(runs, epochs, study).set_index("step")
     assert list(parts.runs["bf16"]) == [f"upto-bf16-r{repeat}" for repeat in (1, 2, 3)]
-    parts = parts.drop(columns=["runs", "undivided"])
+    parts = parts.drop(columns=["runs", "undivided_seconds"])
     assert list(parts.index) == ["plain", *STEPS]
     assert parts.loc["plain"].to_dict() == pytest.approx({"data": 1, "forward": 2, "backward": 4, "optimizer": 1})
     assert parts.backward["bf16"] == pytest.approx(4 / 3.3)
@@ -156,11 +156,13 @@ def test_an_epoch_s_first_step_does_not_lengthen_the_mean_step() -> None:
     """Of the steps whose phases were timed it is one of few: their mean is longer than that of all steps."""
     study, runs, epochs = ladders.ladder(STEPS)
     parts = ablation.profile(runs, epochs.assign(step_mean=epochs.step_mean / 2), study).set_index("step")
-    parts = parts.drop(columns=["runs", "undivided"])
-    assert parts.loc["plain"].to_dict() == pytest.approx({"data": 0.5, "forward": 1, "backward": 2, "optimizer": 0.5})
+    parts = parts.drop(columns=["runs", "undivided_seconds"])
+    assert parts.loc["plain"].to_dict() == pytest.approx(
+        {"data_seconds": 5e-4, "forward_seconds": 1e-3, "backward_seconds": 2e-3, "optimizer_seconds": 5e-4}
+    )
     unknown = epochs.assign(forward_seconds=None, backward_seconds=None, optimizer_seconds=None)
     captured = ablation.profile(runs, unknown, study).set_index("step").loc["plain"]
-    assert captured[["data", "undivided"]].tolist() == pytest.approx([1, 7]), "of a mean step of 8 ms"
+    assert captured[["data_seconds", "undivided_seconds"]].tolist() == pytest.approx([1e-3, 7e-3]), "of a mean step of 8 ms"
 
 
 # -- equal learning

@@ -209,7 +209,9 @@ def ladders(own: ResultSet) -> Pins:
             f"{name}: best": {"all": known(fastest | {"gain": list(best.gain[:3])})},
             f"{name}: learnt": rows(learnt, "measure step", "plain changed difference+ margin verdict repeats"),
             f"{name}: rungs": rows(
-                speeds.assign(step_ms=1e3 * speeds.step_seconds), "label", "throughput+ step_ms memory=memory_bytes warmup"
+                speeds.assign(step_ms=1e3 * speeds.step_seconds),
+                "label",
+                "throughput+ step_ms memory=memory_bytes warmup",
             ),
             f"{name}: phases": rows(parts, "step", " ".join(PHASES)),
             f"{name}: operations": rows(pd.concat(floor), "step", "flops_per_sample flops_per_second+"),

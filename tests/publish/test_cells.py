@@ -13,14 +13,14 @@ from hpc_utils.publish.cells import UnknownCell
 from hpc_utils.publish.exports import Exports, Item
 
 TABLE = """\
-kind,world_size,baseline,link_gbit,told,efficiency,low,high,speedup,speedup_low,speedup_high,step_ms,verdict,repeats,runs,runs_one,speedup_runs
+kind,world_size,baseline,link_gbit,told,efficiency,efficiency_low,efficiency_high,speedup,speedup_low,speedup_high,step_ms,verdict,repeats,runs,runs_base,speedup_runs
 strong,1,none,,True,1,,,1,,,2.5,met,1,a,a,a
 strong,8,none,,True,0.9,0.85,0.95,7.2,6.8,7.6,2.5,met,3,b c,a b,b
 strong,8,none,0.3,False,0.4,0.3,0.5,3.2,2.4,4,2.5,missed,3,d,,d
 weak,8,ddp,,False,,,,,,,2.5,,2,e,,e
 """
 UNITS = {
-    "world_size": "count", "efficiency": "share", "speedup": "ratio", "low": "share", "high": "share", "verdict": "text", "told": "text",
+    "world_size": "count", "efficiency": "share", "speedup": "ratio", "verdict": "text", "told": "text",
     "link_gbit": "count",
 }  # fmt: skip
 
@@ -29,7 +29,7 @@ UNITS = {
 def find(tmp_path: Path):
     """The cell that a text cites of `TABLE`, or of a table whose rows have units of their own."""
     (tmp_path / "tables").mkdir()
-    costs = "cost,value,low,high,unit,latency\nhost,1e-9,,,s/B,2\noverlap,0.5,0.4,0.6,ratio,2\n"
+    costs = "cost,value,value_low,value_high,unit,latency\nhost,1e-9,,,s/B,2\noverlap,0.5,0.4,0.6,ratio,2\n"
     for name, text in (("curves", TABLE), ("costs", costs)):
         (tmp_path / f"tables/{name}.csv").write_text(text)
     kinds = (("curves", "efficiency", UNITS, ""), ("costs", "value", {"latency": "s"}, "allowance"))

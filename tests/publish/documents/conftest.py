@@ -133,7 +133,7 @@ class Paper:
             data = pd.DataFrame({"world_size": [1, 2], "efficiency": [1.0, efficiency]})
             figure = Figure(figsize=(style.COLUMN, 2.2))
             figure.subplots().plot(data.world_size, data.efficiency, "o-")
-            ends = {"low": [None, 0.641], "high": [None, 0.807], "repeats": 3}
+            ends = {"efficiency_low": [None, 0.641], "efficiency_high": [None, 0.807], "repeats": 3}
             chapter.export(
                 data.assign(**ends), "efficiency", "Strong-scaling efficiency of two ranks.", measure="efficiency"
             )
