@@ -24,9 +24,9 @@ PROMISE = 1.5  # s for eight ranks, on two cores
 
 INSIDE = """
 import sys, time
-from hpc_utils.analyze.profiles import breakdown, readers, torch_trace
+from hpc_utils.analyze.profiles import readers, torch_trace
 begun = time.perf_counter()
-found = breakdown.breakdowns(readers.gather(sys.argv[1:]).timelines)
+found = readers.gather(sys.argv[1:]).parts
 print(time.perf_counter() - begun, len(found))
 """
 HTA = """

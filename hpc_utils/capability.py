@@ -1,4 +1,4 @@
-"""Features that a device or compiler does not support. No torch, so that studies can check before they run."""
+"""Why a device or compiler cannot run something, or not usefully. No torch, so that studies can check before they run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 import os
 import shutil
 import sysconfig
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,30 @@ QUOTA_AT_LEAST = 0.001  # s: the kernel's minimum quota per period
 # In steps of fewer periods, the time depends on the remaining quota rather than on the work (study `shares`).
 PERIODS_OF_A_STEP = 5
 
+# Why a run in a precision that the device lacks is not worth making.
+LACKS = {
+    "tf32": "it is a format of NVIDIA's tensor cores, from Ampere on: other devices would compute in fp32",
+    "fp16": "it needs a GPU's units; a CPU emulates it, slower than fp32",
+    "bf16": "it has no instructions for it (NVIDIA's GPUs have from Ampere on, CPUs with AVX-512), so torch emulates it, many times slower",
+}
+
+
+def of_node(precision: str, listed: Container[str]) -> str:
+    """Why a node, whose file lists these precisions, is of no use in another; empty if it is."""
+    if precision == "amp" or precision in listed:
+        return ""
+    return LACKS.get(precision, "the cluster file does not list it")
+
+
+def of_cpu(precision: str, *, bf16: bool) -> str:
+    """Why a CPU, with or without instructions for `bf16`, is of no use in a precision; empty if it is."""
+    return "" if bf16 and precision == "bf16" else LACKS.get(precision, "")
+
 
 def of_device(options: Mapping[str, Any], *, gpu: bool) -> str:
-    """Why a CPU or GPU does not support the precision, compile mode or step graph of `options`; empty if it does."""
+    """Why a CPU or GPU does not support the compile mode or step graph of `options`; empty if it does."""
     if gpu:
         return ""
-    if options.get("precision") == "tf32":
-        return "precision='tf32' is a format of NVIDIA's tensor cores: a CPU would compute in fp32"
     if options.get("compile") == "reduce-overhead":
         return "compile='reduce-overhead' uses CUDA graphs, which need a GPU: use compile='default'"
     if options.get("step_graph"):

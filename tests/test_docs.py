@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
+
+import pytest
 
 from docs import renew
 from hpc_utils import paths, records
@@ -11,6 +14,7 @@ from hpc_utils.records import schema
 from tests.support import copy_runs
 
 CORES = paths.reference() / "epyc-2core"
+ROOT = paths.root()
 
 
 def test_the_committed_pages_are_what_the_committed_runs_say() -> None:
@@ -80,3 +84,12 @@ def test_the_results_page_has_every_column_of_every_table_under_its_heading() ->
         rows = [line for line in part.splitlines() if line.startswith("| `")]
         assert [row.split("`")[1] for row in rows] == schema.names(columns)
         assert all(row.count("|") == 4 for row in rows)
+
+
+@pytest.mark.parametrize("walk", re.findall(r"(?ms)^## One .*?(?=^## )", (ROOT / "docs/architecture.md").read_text()))
+def test_a_walk_through_the_code_names_as_many_files_as_its_heading_says(walk: str) -> None:
+    """Without those that only check the number, and the other readers of profiles."""
+    steps = "\n".join(re.findall(r"(?ms)^\d\. .*?(?=^\d\. |^\n|\Z)", walk))
+    named = set(re.findall(r"`([\w/]+\.py)`", steps)) - {"nsys.py", "ncu.py"}
+    assert len(named) == int(re.match(r"## .*: (\d+) files", walk)[1])
+    assert all(any((ROOT / "hpc_utils").rglob(name)) for name in named)

@@ -156,7 +156,7 @@ def _print_citable(sets: Any, pattern: str) -> None:
     type=click.Path(path_type=Path, file_okay=False),
     help="Default: results/export.",
 )
-def export(name, as_list, folder, formats, output):
+def export(name, as_list, folder, formats, output, write_instead=None):
     """Write one figure with data and source, as PDF, SVG and PNG.
 
     \b
@@ -166,6 +166,8 @@ def export(name, as_list, folder, formats, output):
     """
     from hpc_utils.publish import exports, figure_export, staleness
 
+    if write_instead:  # an option of a companion
+        return write_instead(name, folder, output)
     if bool(name) == as_list:
         raise click.UsageError("give either a FIGURE or --list")
     committed = sorted(path for path in paths.reference().glob("*") if path.is_dir())

@@ -186,19 +186,19 @@ def explain(files, as_json):
     installed), a report of Nsight Compute, or a run's folder; its content decides, not its name. Give the files of
     all ranks together. Times are of the profiled window; busy includes memory operations, compute does not.
     """
-    from hpc_utils.analyze.profiles import breakdown, readers
+    from hpc_utils.analyze.profiles import readers
+    from hpc_utils.analyze.profiles.breakdown import KEYS
     from hpc_utils.analyze.profiles.judge import judge
 
     # A run may be named as docs/read-a-profile.md does, from any folder.
     profiles = readers.gather([path if path.exists() else paths.runs() / path.name for path in files])
-    parts = breakdown.breakdowns(profiles.timelines)
     verdict = judge(profiles)
     if as_json:
-        ranks = [{key: part[key] for key in breakdown.KEYS} for part in parts]
+        ranks = [{key: part[key] for key in KEYS} for part in profiles.parts]
         click.echo(json.dumps({"ranks": ranks, "verdict": verdict.as_json()}, allow_nan=False))
         return
-    if parts:
-        _print_breakdown(parts, profiles.timelines)
+    if profiles.timelines:
+        _print_breakdown(profiles.parts, profiles.timelines)
         _print_kernels(profiles.timelines)
     for line in verdict.lines():
         click.echo(printable(line))

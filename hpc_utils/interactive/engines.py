@@ -9,6 +9,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
+import time
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
@@ -35,9 +36,17 @@ JOB = """#!/bin/bash
 [ ! -f "$HPC_JOB_ENVIRONMENT" ] || source "$HPC_JOB_ENVIRONMENT"
 exec srun --cpu-bind=cores {program_and_args}
 """
-# Waits for the end of the notebook's kernel, which holds its input; then ends the job, and the processes of this
-# machine.
-WATCHDOG = 'cat > /dev/null; [ -z "$1" ] || scancel "$1"; rm -rf "$0"; shift; kill "$@"; sleep 3; kill -KILL "$@"'
+# Waits for the end of the notebook's kernel, which holds its input; then ends the job, which has the folder's name, and the
+# processes of this machine whose environment names the folder.
+WATCHDOG = """
+cat > /dev/null
+for signal in TERM KILL; do
+    scancel --name="${0##*/}"
+    grep -lsaF "$0" /proc/[0-9]*/environ | cut -d/ -f3 | xargs -r kill -$signal
+    sleep 3
+done
+rm -rf "$0"
+"""
 
 
 class EnginesError(RuntimeError):
@@ -72,7 +81,13 @@ def start(
     config.BaseLauncher.environment = {**Launch(owner=str(folder)).variables, "OMP_NUM_THREADS": "1"}
     # sbatch inside a job (JupyterLab on Open OnDemand is one) would pass its variables on.
     unset = [f"--unset={name}" for name in workspace.environment() if OF_A_JOB.match(name)]
-    options = ["--job-name=hpc-engines", f"--ntasks={n}", "--time=30", f"--output={folder}/job.log", *sbatch_options]
+    options = [
+        f"--ntasks={n}",
+        "--time=30",
+        f"--output={folder}/job.log",
+        *sbatch_options,
+        f"--job-name={folder.name}",
+    ]
     job = config.SlurmEngineSetLauncher
     job.submit_command = ["sh", "-c", '"$@" 2> "$0"', f"{folder}/sbatch.log", "env", *unset, "sbatch", *options]
     job.batch_file_name = str(folder / "engines.sbatch")
@@ -89,41 +104,49 @@ def start(
         log_level=logging.WARNING,
     )
     client = None
+    watchdog = subprocess.Popen(
+        ["sh", "-c", WATCHDOG, folder], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
+    )
     try:
         cluster.start_cluster_sync()
+        engines = [*cluster.engine_set.launchers.values()] if where == "local" else []
         client = cluster.connect_client_sync()
-        client.wait_for_engines(n, timeout=timeout, interactive=False)
+        connected = client.wait_for_engines(n, timeout=timeout, block=False, interactive=False)
+        while not connected.done():
+            if where == "local" and sum(engine.process.is_running() for engine in engines) < n:
+                raise error.EngineError("an engine has ended")
+            time.sleep(0.1)
+        connected.result()
         if where == "local" and n <= len(cores := core_groups()):
             for rank in range(n):
                 client[rank].apply_sync(os.sched_setaffinity, 0, cores[rank])
     except BaseException as fault:
         output = "\n".join(log.read_text() for log in folder.rglob("*.log"))
-        _end(cluster, folder, client)
+        _end(cluster, folder, client, watchdog)
         if isinstance(fault, subprocess.CalledProcessError | TimeoutError | error.EngineError):
             advice = "wait longer (timeout=), or request free nodes (sbatch_options=)"
             raise EnginesError(f"the engines did not connect: {fault}: {advice}\n{output}".strip()) from None
         raise
-    return Engines(client, address, cluster, folder)
+    return Engines(client, address, cluster, folder, watchdog)
 
 
-def _end(
-    cluster: Cluster, folder: Path, client: Client | None = None, watchdog: subprocess.Popen | None = None
-) -> None:
+def _end(cluster: Cluster, folder: Path, client: Client | None, watchdog: subprocess.Popen) -> None:
     if client is not None:
         client.close()
     with contextlib.suppress(subprocess.CalledProcessError):  # the job is over
         cluster.stop_cluster_sync()
     cluster.shutdown_atexit = False
-    if watchdog is not None:
-        watchdog.stdin.close()
-        end_tree(watchdog, str(folder))
+    watchdog.stdin.close()
+    end_tree(watchdog, str(folder))
     shutil.rmtree(folder, ignore_errors=True)
 
 
 class Engines:
     """A set of engines; rank r is engine r. `view` (a blocking DirectView) and `client` are ipyparallel's own."""
 
-    def __init__(self, client: Client, address: str, cluster: Cluster, folder: Path) -> None:
+    def __init__(
+        self, client: Client, address: str, cluster: Cluster, folder: Path, watchdog: subprocess.Popen
+    ) -> None:
         self.client = client
         self.view = client[:]
         self.view.block = True
@@ -131,17 +154,6 @@ class Engines:
             self.view.activate()
         self._address = address
         self._ranks = range(len(client.ids))
-        launcher = cluster.engine_set
-        processes = [cluster.controller, *getattr(launcher, "launchers", {}).values()]
-        command = [
-            "sh",
-            "-c",
-            WATCHDOG,
-            folder,
-            getattr(launcher, "job_id", ""),
-            *(str(process.pid) for process in processes),
-        ]
-        watchdog = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True)
         self._close = weakref.finalize(
             self, _end, cluster, folder, client, watchdog
         )  # at the latest when Python ends

@@ -45,12 +45,6 @@ Device = _matching(r"([a-z0-9][a-z0-9-]*)?")  # a GPU's name, such as a100 or mi
 Time = _matching(r"([0-9]+-)?[0-9]{1,3}:[0-9]{2}:[0-9]{2}")  # such as 01:30:00 or 2-00:00:00
 Precision = RunConfig.model_fields["precision"].annotation
 
-# Why a run in a precision that the device lacks is not worth making.
-LACKS = {
-    "tf32": "it is a format of NVIDIA's tensor cores, from Ampere on",
-    "fp16": "it needs a GPU's units; a CPU emulates it, slower than fp32",
-    "bf16": "the device has no units for it (NVIDIA's have from Ampere on)",
-}
 # sbatch's options that other keys or the jobs set.
 OWNED = re.compile(
     "--(partition|account|qos|time|signal|gres|gpus-per-node|cpus-per-task|mem|exclusive|licenses|nodes|ntasks"
@@ -150,14 +144,6 @@ class NodeType(Strict):
     def vendor(self) -> str:
         """amd, nvidia, or "" without GPUs."""
         return ("amd" if re.match(r"mi\d", self.gpu) else "nvidia") if self.gpus else ""
-
-    def refusal(self, precision: str) -> str:
-        """Why no run is made there in this precision; empty if it is."""
-        return (
-            ""
-            if precision in (*self.precisions, "amp")
-            else LACKS.get(precision, "the cluster file does not list it")
-        )
 
     def cost(self, nodes: int, ranks_per_node: int, hours: float, threads: float = 1) -> float:
         """What a job costs, in `unit`: shared nodes are billed by the share of their devices, those without GPUs by

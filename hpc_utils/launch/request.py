@@ -79,12 +79,16 @@ class Request:
 
     @property
     def warning(self) -> str:
-        """Why this machine's times of the run are no measurement: more CPU devices than cores; else empty."""
+        """Why this machine's times of the run are no measurement: an emulated precision, or more CPU devices than cores; else empty."""
         config = self.config
+        if self.on_gpus:
+            return ""
+        if why := capability.of_cpu(config.precision, bf16=not provenance.emulates_bf16()):
+            return f"{config.precision}: {why}"
         ranks = self.layout.ranks_per_node
         cores = len(provenance.core_groups())
         cores_per_rank = config.cores_per_rank or config.threads_per_rank or 1
-        if self.on_gpus or not capability.oversubscribed(ranks, cores_per_rank, cores):
+        if not capability.oversubscribed(ranks, cores_per_rank, cores):
             return ""
         devices = f"{counted(ranks, 'rank')} x {cores_per_rank:g} core(s) on {cores} core(s)"
         return f"oversubscribed: {devices}: excluded from scaling figures"

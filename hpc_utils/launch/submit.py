@@ -213,7 +213,7 @@ def target_on(cluster: Cluster, node: NodeType, study_name: str, repeats: int | 
         ranks_per_node=job_environment.ranks_per_node(cluster, node, overrides.parameters.get("cores_per_rank")),
         most_nodes=most_nodes or None,
         cores=job_environment.ranks_per_node(cluster, node) if cluster.rehearsal else node.cores,
-        unfit=node.refusal,
+        precisions=node.precisions,
         gpus=node.vendor,
         gpu=node.gpu,
         fixed_links=fixed_links,

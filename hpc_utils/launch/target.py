@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,7 +24,7 @@ class Target:
         hardware: part of every run's id; measurements on different hardware are different runs.
         ranks_per_node: most ranks on a node; None: all on this one. most_nodes: of one job; None: any.
         cores: of a node; 0: not known.
-        unfit: why a run in a precision is not useful on its devices; "" if it is.
+        precisions: in which its devices compute usefully, as its cluster file lists them; empty: not known.
         gpus: their vendor, "nvidia" or "amd"; "" without GPUs, or if unknown. gpu: their name, or a part of it, such
             as h200.
         fixed_links: why the nodes' links cannot be limited for a run; "" if they can.
@@ -37,7 +37,7 @@ class Target:
     ranks_per_node: int | None = None
     most_nodes: int | None = None
     cores: int = 0
-    unfit: Callable[[str], str] = lambda precision: ""
+    precisions: Collection[str] = ()
     gpus: str = ""
     gpu: str = ""
     fixed_links: str = "its links are fixed; a rehearsal cluster's can be limited"
@@ -67,7 +67,7 @@ class Target:
 
     def refusal(self, ranks: int, parameters: Mapping[str, Any], most: int | None = None) -> str:
         """Why a run of this many ranks, so laid out, with these parameters cannot be made here; empty if it can."""
-        precision = parameters.get("precision", "fp32")
+        precision = str(parameters.get("precision", "fp32"))
         device = parameters.get("device", "auto")
         profile = parameters.get("profile")
         layout = self.layout(ranks, most)
@@ -87,10 +87,13 @@ class Target:
             return f"profile={profile} on {self.hardware}: {why}"
         if parameters.get("cores_per_rank") and (why := self._cannot_share(device)):
             return f"cores_per_rank={parameters['cores_per_rank']} on {self.hardware}: {why}"
-        if why := self.unfit(precision) or self._emulates(precision, device):
+        on_cpu = device == "cpu" or (self.is_here and device != "cuda" and not provenance.hardware().gpus)
+        why = capability.of_node(precision, self.precisions) if self.precisions else ""
+        if on_cpu and self.is_here and (precision == "bf16" or not self.precisions):  # a rehearsal's file lists fp16
+            why = capability.of_cpu(precision, bf16=not provenance.emulates_bf16())
+        if why:
             return f"{precision} on {self.hardware}: {why}"
-        on_gpu = device != "cpu" and not self._computes_on_cpu(device)
-        why = capability.of_device(parameters, gpu=on_gpu)
+        why = capability.of_device(parameters, gpu=not on_cpu)
         if not why and self.is_here:  # a cluster's compilers are known to its jobs only
             why = capability.of_compiler(parameters.get("compile"))
         own_launcher = launcher.find(str(parameters.get("workload", "")))
@@ -121,12 +124,3 @@ class Target:
         if device == "cuda":
             return "a share of a core is a device of the CPU"
         return device_share.unavailable() if self.is_here else ""
-
-    def _computes_on_cpu(self, device: object) -> bool:
-        """Whether a run on this `device` of this machine computes on its processor."""
-        return self.is_here and (device == "cpu" or (device != "cuda" and not provenance.hardware().gpus))
-
-    def _emulates(self, precision: str, device: str) -> str:
-        if precision == "bf16" and self._computes_on_cpu(device) and provenance.emulates_bf16():
-            return "this processor has no instructions for it (AVX-512 or later), so torch emulates it, many times slower"
-        return ""

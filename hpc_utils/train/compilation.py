@@ -14,10 +14,11 @@ from hpc_utils.config import ConfigError, RunConfig
 
 def require(config: RunConfig, device: torch.device) -> None:
     """Raise ConfigError if the device or compiler does not support the requested precision, compile mode or step graph."""
-    why = capability.of_device(config.model_dump(), gpu=device.type == "cuda")
-    ampere = device.type != "cuda" or (not torch.version.hip and torch.cuda.get_device_capability(device) >= (8, 0))
-    if config.precision == "tf32" and not (why or ampere):
-        why = "precision='tf32' requires an NVIDIA GPU of the Ampere generation or later"
+    gpu = device.type == "cuda"
+    ampere = gpu and not torch.version.hip and torch.cuda.get_device_capability(device) >= (8, 0)
+    why = capability.of_device(config.model_dump(), gpu=gpu)
+    if config.precision == "tf32" and not ampere:
+        why = f"precision='tf32': {capability.LACKS['tf32']}"
     if why := why or capability.of_compiler(config.compile):
         raise ConfigError(why)
 

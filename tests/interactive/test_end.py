@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -45,16 +46,36 @@ def wait_for(file: Path) -> None:
         time.sleep(0.05)
 
 
-@pytest.fixture
-def kernel(tmp_path: Path) -> Iterator[subprocess.Popen]:
-    """Another process that has started two engines."""
-    process = subprocess.Popen([sys.executable, "-c", KERNEL], cwd=tmp_path)
+@contextlib.contextmanager
+def starting(folder: Path) -> Iterator[subprocess.Popen]:
+    """Another process that starts two engines."""
+    process = subprocess.Popen([sys.executable, "-c", KERNEL], cwd=folder)
     try:
-        wait_for(tmp_path / "started")
         yield process
     finally:
         process.kill()
         process.wait()
+
+
+@pytest.fixture
+def kernel(tmp_path: Path) -> Iterator[subprocess.Popen]:
+    """Another process that has started two engines."""
+    with starting(tmp_path) as process:
+        wait_for(tmp_path / "started")
+        yield process
+
+
+@pytest.fixture
+def engine_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """`engine_does(code)`: what each engine executes before anything else."""
+
+    def write(code: str) -> None:
+        (tmp_path / "site").mkdir()
+        text = f"import os, sys, time\nif 'ipyparallel.engine' in sys.orig_argv:\n    {code}\n"
+        (tmp_path / "site" / "sitecustomize.py").write_text(text)
+        monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'site'}:{os.environ.get('PYTHONPATH', '')}")
+
+    return write
 
 
 def test_close_ends_all_and_removes_its_files(tmp_path: Path) -> None:
@@ -82,14 +103,25 @@ def test_they_end_with_the_kernel(kernel: subprocess.Popen, tmp_path: Path, how:
     wait_until_gone(folder)
 
 
-def test_an_engine_that_cannot_start_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "site").mkdir()
-    ill = "import os, sys\nif 'ipyparallel.engine' in sys.orig_argv:\n    print('no such luck', flush=True)\n    os._exit(3)\n"
-    (tmp_path / "site" / "sitecustomize.py").write_text(ill)
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'site'}:{os.environ.get('PYTHONPATH', '')}")
+def test_an_engine_that_cannot_start_is_reported_at_once(tmp_path: Path, engine_does: Callable) -> None:
+    first = f"os.mkdir({str(tmp_path / 'first')!r}); time.sleep(1); print('no such luck', flush=True); os._exit(3)"
+    engine_does(f"if not os.path.exists({str(tmp_path / 'first')!r}): {first}")
+    begun = time.monotonic()
     with pytest.raises(EnginesError, match=r"(?s)the engines did not connect.*no such luck"):
-        start(2, timeout=5)
+        start(2, timeout=HANG)
+    assert time.monotonic() - begun < HANG / 2
     assert not list(tmp_path.glob("hpc-engines-*"))
+
+
+@linux
+def test_a_kernel_that_is_killed_during_the_start_leaves_nothing(tmp_path: Path, engine_does: Callable) -> None:
+    engine_does(f"open({str(tmp_path / 'begun')!r}, 'w').close(); time.sleep(600)")
+    with starting(tmp_path) as kernel:
+        wait_for(tmp_path / "begun")
+        folder = folder_of_set(tmp_path)
+        assert len(members(folder)) >= 2, "a controller and an engine"
+        kernel.kill()
+        wait_until_gone(folder)
 
 
 def test_engines_that_do_not_come_in_time_leave_nothing(tmp_path: Path) -> None:

@@ -36,11 +36,13 @@ def place(results: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> P
     for name in ("SLURM_JOB_ID", "SLURM_NTASKS", "SLURM_NNODES", "SLURM_MEM_PER_NODE", "SBATCH_NODELIST"):
         monkeypatch.setenv(name, "7")
     yield results
-    ask(["scancel", "--me", "--name=hpc-engines"])
+    if left := jobs():
+        ask(["scancel", *left])
 
 
 def jobs() -> list[str]:
-    return ask(["squeue", "--me", "--noheader", "--name=hpc-engines", "--format=%i"]).split()
+    rows = [line.split() for line in ask(["squeue", "--me", "--noheader", "--format=%i %j"]).splitlines()]
+    return [job for job, name in rows if name.startswith(".engines-")]
 
 
 @pytest.fixture

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from hpc_utils import paths, provenance, records
+from hpc_utils import capability, paths, provenance, records
 from hpc_utils.config import ConfigError
 from hpc_utils.launch.parameters import defaults, find, resolve
 from hpc_utils.launch.request import Layout, prepare
+from hpc_utils.launch.target import Target
 
 from .conftest import TRAIN
 
@@ -165,6 +166,23 @@ def test_more_devices_than_cores_are_announced_before_the_run(bench, monkeypatch
     shares = [({}, 2), ({}, 4), ({"cores_per_rank": 0.45}, 4), ({"cores_per_rank": 0.46}, 4)]
     found = [prepare(Path("02_ddp"), {"device": "cpu"} | given, Layout(1, ranks)).warning for given, ranks in shares]
     assert list(map(bool, found)) == [False, True, False, True]
+
+
+@pytest.mark.parametrize(("precision", "has_bf16", "is_emulated"), [
+    ("fp32", False, False), ("amp", False, False), ("fp16", True, True), ("bf16", False, True), ("bf16", True, False),
+])  # fmt: skip
+def test_a_run_in_a_precision_that_the_processor_emulates_is_announced_as_its_plan_refuses_it(
+    monkeypatch, results: Path, precision: str, has_bf16: bool, is_emulated: bool
+) -> None:
+    monkeypatch.setattr(provenance, "emulates_bf16", lambda: not has_bf16)
+    request = {"precision": precision, "device": "cpu"}
+    warning = prepare(Path("02_ddp"), request).warning
+    refusal = Target.here().refusal(1, request)
+    if is_emulated:
+        why = capability.LACKS[precision]
+        assert warning == f"{precision}: {why}" and refusal == f"{precision} on {provenance.hardware_id()}: {why}"
+    else:
+        assert warning == refusal == ""
 
 
 def test_a_workload_that_cannot_be_called_is_refused_before_anything_starts(bench):

@@ -43,7 +43,7 @@ def plan(results: Path, monkeypatch: pytest.MonkeyPatch):
         found = clusters.read_cluster(name)
         node = found.node(node_type)
         here = {name: value for name, value in found.overrides(study, node.name) if name != "nodes"}
-        known = {"ranks_per_node": node.ranks, "most_nodes": node.most_nodes or None, "unfit": node.refusal}
+        known = {"ranks_per_node": node.ranks, "most_nodes": node.most_nodes or None, "precisions": node.precisions}
         return studies.plan(study, Target("here", **known | here | place))
 
     return plan

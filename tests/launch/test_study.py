@@ -11,7 +11,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from hpc_utils import paths, provenance, records, rehearsal
+from hpc_utils import capability, paths, provenance, records, rehearsal
 from hpc_utils.cli import main
 from hpc_utils.config import RunConfig, parse_assignments
 from hpc_utils.launch import slurm_commands, status
@@ -75,8 +75,7 @@ def test_no_configuration_is_always_measured_first(write) -> None:
 
 
 def test_a_target_with_nodes_lays_ranks_out_and_lists_what_it_cannot_run(write) -> None:
-    place = Target("tiny-gpu", ranks_per_node=2, most_nodes=2, ranks=(1, 2, 3, 4, 8), repeats=1,
-                  unfit=lambda precision: "too new" if precision == "bf16" else "")  # fmt: skip
+    place = Target("tiny-gpu", ranks_per_node=2, most_nodes=2, ranks=(1, 2, 3, 4, 8), repeats=1, precisions=["fp32"])
     text = GOOD.replace("global_batch = 64", "global_batch = 48")
     plan = studies.plan(write(text), place)
     strong = [p for p in plan.points if p.series == "strong"]
@@ -84,7 +83,7 @@ def test_a_target_with_nodes_lays_ranks_out_and_lists_what_it_cannot_run(write) 
     assert "-ddp2x2-" in strong[-1].request.run_id
     why = {(p.ranks, p.values.get("precision")): p.why for p in plan.not_applicable if p.series == "strong"}
     assert "3 ranks need 3 nodes of 2: at most 2 on tiny-gpu" in why[3, "fp32"]
-    assert "bf16 on tiny-gpu: too new" in why[2, "bf16"]
+    assert why[2, "bf16"] == f"bf16 on tiny-gpu: {capability.LACKS['bf16']}"
     assert {ranks for ranks, precision in why if precision == "fp32"} == {3, 8}
 
 
@@ -93,7 +92,7 @@ def test_bf16_is_not_measured_where_this_processor_emulates_it(write, monkeypatc
     monkeypatch.setattr(provenance, "hardware", lambda: provenance.Hardware())
     plan = studies.plan(write(GOOD))
     assert {p.request.config.precision for p in plan.points} == {"fp32"}
-    assert {(p.ranks, "no instructions for it" in p.why) for p in plan.not_applicable} == {(1, True), (2, True)}
+    assert {(p.ranks, capability.LACKS["bf16"] in p.why) for p in plan.not_applicable} == {(1, True), (2, True)}
     assert [line.startswith("2 not applicable: strong: bf16 on ") for line in plan.impossible] == [True]
     monkeypatch.setattr(provenance, "hardware", lambda: provenance.Hardware(gpus=[Gpu()]))  # which then computes
     assert not studies.plan(write(GOOD)).not_applicable
@@ -102,7 +101,8 @@ def test_bf16_is_not_measured_where_this_processor_emulates_it(write, monkeypatc
 
 
 @pytest.mark.parametrize(("knob", "value", "why"), [
-    ("precision", "tf32", "a CPU would compute in fp32"),
+    ("precision", "tf32", capability.LACKS["tf32"]),
+    ("precision", "fp16", capability.LACKS["fp16"]),
     ("compile", "reduce-overhead", "uses CUDA graphs"),
     ("compile", "default", "g++ is not on PATH"),
 ])  # fmt: skip
@@ -116,7 +116,7 @@ def test_what_a_processor_cannot_do_is_not_applicable(
     plan = studies.plan(write(text))
     assert not plan.points and all(why in point.why for point in plan.not_applicable)
     assert studies.plan(write(text), Target("a-cluster-s")).points, "its own devices and compilers"
-    if value == "tf32":
+    if knob == "precision":
         monkeypatch.setattr(provenance, "hardware", lambda: provenance.Hardware(gpus=[Gpu()]))
         assert studies.plan(write(text)).points
 

@@ -162,7 +162,10 @@ def examples(parsed: Iterable) -> list[str]:
 PATTERNS = {name: one.patterns for name, one in symptoms.catalogue().items()}
 
 
-@pytest.mark.parametrize("patterns", [*PATTERNS.values(), (symptoms._FAILURE.pattern,)], ids=[*PATTERNS, "failure"])
+FAILURES = [[symptoms._FAILURE.pattern], [symptoms._EXCEPTION.pattern]]
+
+
+@pytest.mark.parametrize("patterns", [*PATTERNS.values(), *FAILURES], ids=[*PATTERNS, "failure", "exception"])
 def test_no_line_that_a_pattern_matches_is_dismissed_by_its_words(patterns: Iterable[str]) -> None:
     for pattern in patterns:
         texts = examples(re._parser.parse(pattern))

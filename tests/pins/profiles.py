@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from hpc_utils import paths
 from hpc_utils.analyze import ablation, stats
 from hpc_utils.analyze.profiles import collectives, ncu, phases, profiled_runs, readers
-from hpc_utils.analyze.profiles import thresholds as limits
+from hpc_utils.analyze.profiles import verdict as limits
 from hpc_utils.analyze.profiles.devices import FEW_OPERATIONS, Devices
 from hpc_utils.analyze.profiles.verdict import Verdict
 
@@ -95,8 +95,9 @@ def profile(path: Path) -> Rows:
     if not explained["ranks"]:
         counted = ncu.read_kernels(path).rename_axis("number").reset_index()
         return found | rows(counted, "name number", "duration_ns sm_share memory_share dram_share tensor_share")
-    timelines = readers.gather([path]).timelines
-    devices = Devices([one for one in timelines if one.worked])
+    reports = readers.gather([path])
+    timelines = reports.timelines
+    devices = Devices(reports)
     marked = [phases.steps(one.ranges) for one in timelines]
     steps = [ns for start, end in marked for ns in (end - start).tolist()]
     of_steps = {"step_ns": median(steps), "mean_step_ns": sum(steps) / len(steps)} if steps else {}

@@ -47,7 +47,7 @@ def test_compilation_in_the_measured_time_is_remarked() -> None:
 
 @pytest.mark.parametrize(("parameters", "why"), [
     ({"compile": "reduce-overhead", "warmup_steps": 3}, "uses CUDA graphs"),
-    ({"precision": "tf32"}, "a CPU would compute in fp32"),
+    ({"precision": "tf32"}, "would compute in fp32"),
 ])  # fmt: skip
 def test_what_a_cpu_cannot_do_is_refused_before_anything_is_recorded(
     results: Path, parameters: dict, why: str

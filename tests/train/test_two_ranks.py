@@ -266,7 +266,7 @@ def test_two_ranks_leave_a_trace_each_and_one_monitor(two: Two) -> None:
 def test_a_profile_on_cpus_shows_what_limits_them(two: Two) -> None:
     found = readers.gather([two.path("profiled")])
     assert found.worked == found.timelines, "five steps are enough"
-    verdict, devices = judge(found), Devices(found.worked)
+    verdict, devices = judge(found), Devices(found)
     assert verdict.bound in (Bound.STRAGGLER, Bound.LAUNCH), "one rank waits for the other, which sleeps"
     assert not any("profile=torch" in one.action for one in verdict.advice)
     one = devices.straggler

@@ -17,8 +17,8 @@ import numpy as np
 
 from . import intervals, phases
 from .phases import Phase
-from .thresholds import LONG_GAP
 from .timeline import COMMUNICATION, COMPUTE, MEMORY, UNKNOWN, Events, Timeline, world
+from .verdict import LONG_GAP
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,7 +49,7 @@ def breakdown(timeline: Timeline, *, several: bool = False) -> dict[str, Any]:
     pageable_copies: number of copies from or to host memory that is not pinned.
     between_steps_ns: idle outside data ranges, in long gaps in which the host was in no phase. None unless the
         program marks its steps (or forward with backward or optimizer).
-    otherwise_idle_ns: the rest of idle. short_gaps_ns: of it, in gaps shorter than `thresholds.LONG_GAP`.
+    otherwise_idle_ns: the rest of idle. short_gaps_ns: of it, in gaps shorter than `verdict.LONG_GAP`.
     launched_late_ns: of it, before the host had launched what came next. None without launch times.
     remarks: the timeline's, and what to know about these numbers.
 

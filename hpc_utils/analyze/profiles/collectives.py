@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from . import intervals, kernels, phases
-from .thresholds import CAUSED, CHANCE
 from .timeline import COMMUNICATION, COMPUTE, Events, Timeline, world
+from .verdict import CAUSED, CHANCE
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from . import collectives, intervals, kernels, phases
-from .breakdown import breakdowns
 from .kernels import KernelClass
-from .thresholds import EFFICIENCY, EXPOSED, LIMITS, LOW_INTENSITY, MANY, UTILISATION
-from .timeline import COMMUNICATION, COMPUTE, MEMORY, TO_DEVICE, UNKNOWN, Events, Timeline, world
-from .verdict import Evidence, percent, rounded
+from .timeline import COMMUNICATION, COMPUTE, MEMORY, TO_DEVICE, UNKNOWN, Events, world
+from .verdict import EFFICIENCY, EXPOSED, LIMITS, LOW_INTENSITY, MANY, UTILISATION, Evidence, percent, rounded
+
+if TYPE_CHECKING:
+    from .readers import Reports
 
 # Classes that do few operations per byte on any GPU in `peaks`.
 FEW_OPERATIONS = (kernels.ELEMENTWISE, kernels.NORMALISATION, kernels.REDUCTION, kernels.OPTIMIZER, kernels.TRANSFER)
@@ -32,7 +33,7 @@ _EVIDENCE = [
 
 
 class Devices:
-    """Timelines that have work of a device.
+    """The timelines of `Reports` whose work decides.
 
     Attributes:
         parts: of each its `breakdown`. span: ns, in all. steps: marked ones each, ns.
@@ -50,9 +51,10 @@ class Devices:
         classes: ns of compute kernels by class.
     """
 
-    def __init__(self, timelines: Sequence[Timeline]) -> None:
-        self.timelines = timelines
-        self.parts = breakdowns(timelines)
+    def __init__(self, reports: Reports) -> None:
+        timelines = self.timelines = reports.worked
+        all_parts = zip(reports.timelines, reports.parts, strict=True)
+        self.parts = [part for timeline, part in all_parts if timeline.worked]
         self.span = sum(part["span_ns"] for part in self.parts)
         matched = collectives.match(timelines) if world(timelines)[0] > 1 else ()
         self.matched = matched or None

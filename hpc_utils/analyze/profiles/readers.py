@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +16,10 @@ import numpy as np
 from hpc_utils.records import packed
 from hpc_utils.records.folder import read_json
 
+from .breakdown import breakdowns
 from .phases import PARTS, steps
-from .thresholds import STEPS
 from .timeline import ProfileError, Timeline, named_rank
+from .verdict import STEPS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,6 +65,11 @@ class Reports:
     config: Mapping[str, Any] = field(default_factory=dict)
     load: float = 0.0
     step_seconds: float = math.nan
+
+    @cached_property
+    def parts(self) -> list[dict[str, Any]]:
+        """The `breakdown` of each timeline."""
+        return breakdowns(self.timelines)
 
     @property
     def worked(self) -> list[Timeline]:

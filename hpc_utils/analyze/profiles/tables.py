@@ -14,10 +14,10 @@ from hpc_utils.analyze import ablation, stats
 
 from ..table import tabled
 from . import phases
-from . import thresholds as limits
+from . import verdict as limits
 from .devices import FEW_OPERATIONS, Devices
 from .profiled_runs import Profile
-from .timeline import Timeline
+from .readers import Reports
 
 NS = 1e-9  # s
 PLACES = ("first", "second", "third")  # of advice
@@ -51,9 +51,9 @@ def profiles(read_profiles: Iterable[Profile]) -> pd.DataFrame:
     rows = []
     for profile in read_profiles:
         runs = tuple(run for run, reports in profile.reports.items() if reports.phases)
-        if worked := profile.first.worked:
+        if profile.first.worked:
             runs = tuple(profile.reports)[:1]
-            row = _devices(worked)
+            row = _devices(profile.first)
         elif runs:
             row = _phases([profile.reports[run].phases for run in runs])
         else:
@@ -65,10 +65,10 @@ def profiles(read_profiles: Iterable[Profile]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _devices(timelines: Sequence[Timeline]) -> dict[str, Any]:
+def _devices(reports: Reports) -> dict[str, Any]:
     """`SHARES`, idle, few_operations (of the compute kernels' time), launched_late (of the idle time without other reason);
     step (s, the median); straggler, and how it and the others wait."""
-    devices = Devices(timelines)
+    devices = Devices(reports)
     shares = devices.shares
     straggler = devices.straggler
     row = {name: shares[name] for name in SHARES} | {"few_operations": devices.class_share(FEW_OPERATIONS)}

@@ -321,4 +321,6 @@ def test_confidence_falls_with_what_is_missing() -> None:
     assert all(one.confidence < sure for one in lacking)
     assert NO_COMMUNICATION in unseen.remarks
     assert "1 of 2 ranks" in unseen.reason and "communication was not recorded" in unseen.reason
-    assert any("rank 1" in remark for remark in judged(run(BUSY), timeline(None, rank=1)).remarks)
+    remarks = judged(run(BUSY), timeline(None, rank=1)).remarks
+    assert any("rank 1" in remark for remark in remarks)
+    assert NO_COMMUNICATION in remarks, "two ranks trained, whatever one of them recorded"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hpc_utils.analyze.profiles import breakdown, readers
+from hpc_utils.analyze.profiles import readers
 from hpc_utils.analyze.profiles.judge import judge
 from hpc_utils.analyze.profiles.readers import FileKind
 from hpc_utils.analyze.profiles.timeline import ProfileError, world
@@ -123,7 +123,7 @@ def test_files_without_a_rank_are_each_another_rank(tmp_path: Path) -> None:
         write(tmp_path / f"{name}.json", made.trace([kernel("k", 1, 1)]))
     found = readers.gather([tmp_path])
     assert world(found.timelines) == (2, 2)
-    assert [part["communication_ns"] for part in breakdown.breakdowns(found.timelines)] == [None, None]
+    assert [part["communication_ns"] for part in found.parts] == [None, None]
 
 
 def test_what_is_no_profile_is_refused(tmp_path: Path) -> None:
