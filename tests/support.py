@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -35,6 +36,14 @@ def copy_runs(results: Path, target: Path, pattern: str = "*", limit: int | None
     for run in found:
         packed.unpack(run, target / "runs" / run.name)
     return [target / "runs" / run.name for run in found]
+
+
+def wait_for(condition: Callable[[], object], seconds: float = 120) -> None:
+    """Wait until `condition()` is true; the limit is only for what hangs."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {seconds} s in vain"
+        time.sleep(0.02)
 
 
 class Nvml:

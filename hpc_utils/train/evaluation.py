@@ -33,6 +33,10 @@ class Evaluation:
         self._strategy = strategy
         self._loader = Loader(workload.test, workload, config, ranks.device)
 
+    def close(self) -> None:
+        """End the loader's workers."""
+        self._loader.close()
+
     @torch.no_grad()  # not inference_mode: training reuses FSDP's gathered weights
     def run(self, after_batch: Callable[[], None]) -> dict[str, float]:
         """Return loss and metrics reduced over ranks (`test_<name>`), and the duration (`eval_seconds`). Collective.

@@ -71,6 +71,10 @@ class Loader:
         for part in self.parts(indices, epoch, done):
             yield self.finish(*part)
 
+    def close(self) -> None:
+        """End the workers. If garbage collection ends them instead, each loader waits 5 s for them."""
+        self._loader = None
+
     def finish(self, *part: Any) -> Batch:
         """Make the batch of one of `parts`; images on the device are gathered and augmented here."""
         return self.source.finish(*part) if isinstance(self.source, DeviceImages) else part

@@ -118,6 +118,8 @@ class Trainer:
                 self.epoch, self.step = self.epoch + 1, 0
         finally:
             self.checkpoints.wait()
+            self.loader.close()
+            self.evaluation.close()
             if self.graph:
                 self.graph.close()
         self.strategy.close()

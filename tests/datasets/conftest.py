@@ -8,6 +8,7 @@ import pytest
 from hpc_utils import paths
 from hpc_utils.datasets import fetch
 from hpc_utils.datasets.fetch import in_mirror
+from tests.datasets import layouts
 
 # Read at import: the fixture below takes it out of each test's environment.
 _MIRROR = os.environ.get("HPC_DATA_MIRROR")
@@ -24,6 +25,20 @@ def data(tmp_path, monkeypatch) -> Path:
     return folder
 
 
+@pytest.fixture
+def small_mnist(tmp_path, monkeypatch) -> Path:
+    """A mirror of an MNIST of 30 + 12 images that the catalogue takes for the whole."""
+    layouts.know(monkeypatch, "mnist", *layouts.MNIST)
+    return layouts.mnist(tmp_path / "mirror", *layouts.MNIST)
+
+
+@pytest.fixture
+def small_cifar(monkeypatch) -> None:
+    """The catalogue takes `layouts.CIFAR` for the whole CIFAR-10."""
+    layouts.know(monkeypatch, "cifar10", *layouts.CIFAR)
+    layouts.know_batches(monkeypatch, *layouts.CIFAR)
+
+
 @pytest.fixture(scope="session")
 def mirror() -> Path:
     """The real data sets, where this machine has them."""
@@ -37,11 +52,17 @@ def mirror() -> Path:
 
 
 @pytest.fixture(scope="session")
-def real(mirror, tmp_path_factory) -> Path:
-    """A data folder with every real data set, fetched once from the mirror; read it, do not write to it."""
+def fetched(mirror, tmp_path_factory) -> Path:
+    """A data folder with every real data set, fetched once from the mirror."""
     folder = tmp_path_factory.mktemp("real")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HPC_DATA", str(folder))
         for name in ("cifar10", "mnist", "tiny-imagenet"):
             fetch(name, mirror=mirror, progress=False)
     return folder
+
+
+@pytest.fixture
+def real(fetched, monkeypatch) -> None:
+    """The data folder has every real data set: read it, do not write to it."""
+    monkeypatch.setenv("HPC_DATA", str(fetched))

@@ -30,6 +30,10 @@ def pixels(seed: int, count: int, shape: tuple[int, ...]) -> tuple[np.ndarray, n
     return rng.integers(0, 256, (count, *shape), np.uint8), rng.integers(0, 10, count)
 
 
+MNIST = pixels(5, 30, (28, 28, 1)), pixels(6, 12, (28, 28, 1))
+CIFAR = pixels(1, 20, (32, 32, 3)), pixels(2, 6, (32, 32, 3))
+
+
 def know(monkeypatch, name: str, train, test, sources=()) -> None:
     """Make the catalogue expect these arrays instead of the real ones."""
     splits = [Split(len(images), digest(images), digest(labels)) for images, labels in (train, test)]
@@ -57,7 +61,7 @@ def cifar_python(archive: Path, train, test, extra: tuple[tarfile.TarInfo, ...] 
             tar.addfile(member, io.BytesIO(b"x" * member.size) if member.isreg() else None)
         # The official archive does not hold its batches in order.
         for name, images, labels in sorted(_cifar_batches(train, test), reverse=True):
-            content = python2_batch(images.transpose(0, 3, 1, 2).reshape(len(images), -1), labels)
+            content = python2_batch(images, labels)
             member = tarfile.TarInfo(f"cifar-10-batches-py/{name}")
             member.size = len(content)
             tar.addfile(member, io.BytesIO(content))
@@ -67,7 +71,7 @@ def cifar_python(archive: Path, train, test, extra: tuple[tarfile.TarInfo, ...] 
 def know_batches(monkeypatch, train, test) -> None:
     """Take the checksums of `cifar_python`'s batches for the official ones."""
     for name, images, labels in _cifar_batches(train, test):
-        content = python2_batch(images.transpose(0, 3, 1, 2).reshape(len(images), -1), labels)
+        content = python2_batch(images, labels)
         monkeypatch.setitem(CIFAR_MD5, name, hashlib.md5(content).hexdigest())
 
 
@@ -77,39 +81,25 @@ def _cifar_batches(train, test):
     yield (CIFAR_BATCHES[5], *test)
 
 
-def python2_batch(planes: np.ndarray, labels: np.ndarray) -> bytes:
-    """Protocol 2 with Python 2 strings, which no Python 3 pickler writes."""
+class Python2Pickler(pickle._Pickler):
+    """Writes text and bytes as Python 2's strings, as the official batches have them."""
 
-    def string(value: bytes) -> bytes:
-        return (
-            b"U" + bytes([len(value)]) + value if len(value) < 256 else b"T" + struct.pack("<i", len(value)) + value
-        )
+    dispatch = dict(pickle._Pickler.dispatch)  # noqa: RUF012
 
-    def integer(value: int) -> bytes:
-        return b"J" + struct.pack("<i", value)
+    def save_string(self, value: str | bytes) -> None:
+        raw = value.encode("latin1") if isinstance(value, str) else value
+        self.write(pickle.BINSTRING + struct.pack("<i", len(raw)) + raw)
+        self.memoize(value)
 
-    array = b"cnumpy.core.multiarray\n_reconstruct\n" + b"cnumpy\nndarray\n" + b"K\x00\x85" + string(b"b") + b"\x87R"
-    dtype = b"cnumpy\ndtype\n" + string(b"u1") + b"K\x00K\x01\x87R"
-    dtype += b"(K\x03" + string(b"|") + b"NNN" + integer(-1) * 2 + b"K\x00tb"
-    state = b"(K\x01" + integer(planes.shape[0]) + integer(planes.shape[1]) + b"\x86" + dtype + b"\x89"
-    array += state + string(planes.tobytes()) + b"tb"
-    numbers = b"](" + b"".join(b"K" + bytes([label]) for label in labels.tolist()) + b"e"
-    entries = string(b"data") + array + string(b"labels") + numbers + string(b"batch_label") + string(b"one of 6")
-    return b"\x80\x02}(" + entries + b"u."
+    dispatch[str] = dispatch[bytes] = save_string
 
 
-class Bomb:
-    """Unpickled by pickle.load it would run a command."""
-
-    def __init__(self, witness: Path) -> None:
-        self.witness = witness
-
-    def __reduce__(self):
-        return (Path.touch, (self.witness,))
-
-    @classmethod
-    def batch(cls, witness: Path) -> bytes:
-        return pickle.dumps({"data": cls(witness), "labels": [1]}, protocol=2)
+def python2_batch(images: np.ndarray, labels: np.ndarray) -> bytes:
+    """A batch of `cifar-10-batches-py`."""
+    file = io.BytesIO()
+    planes = images.transpose(0, 3, 1, 2).reshape(len(images), -1)
+    Python2Pickler(file, protocol=2).dump({"data": planes, "labels": labels.tolist()})
+    return file.getvalue()
 
 
 def mnist(folder: Path, train, test, zipped: bool = True) -> Path:

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 
@@ -9,18 +7,15 @@ from hpc_utils.datasets import DATASETS, DataError, fetch, load, verify
 from hpc_utils.datasets.store import channel_statistics
 from tests.datasets import layouts
 
-TRAIN, TEST = layouts.pixels(5, 30, (28, 28, 1)), layouts.pixels(6, 12, (28, 28, 1))
-
 
 @pytest.fixture
-def small(data, tmp_path, monkeypatch):
-    """A fetched MNIST of 30 + 12 images that the catalogue takes for the whole; returns its folder."""
-    layouts.know(monkeypatch, "mnist", TRAIN, TEST)
-    return fetch("mnist", mirror=layouts.mnist(tmp_path / "mirror", TRAIN, TEST), progress=False)
+def small(small_mnist):
+    """The fetched set's folder."""
+    return fetch("mnist", mirror=small_mnist, progress=False)
 
 
 def test_a_fetched_set_is_loaded_read_only(small):
-    for split, (images, labels) in (("train", TRAIN), ("test", TEST)):
+    for split, (images, labels) in zip(("train", "test"), layouts.MNIST, strict=True):
         loaded = load("mnist", split, verify=True)
         np.testing.assert_array_equal(loaded.images, images)
         np.testing.assert_array_equal(loaded.labels, labels)
@@ -52,12 +47,8 @@ def test_one_altered_byte_is_found_by_verify(small, part):
             check()
 
 
-def _cut(raw: bytes) -> bytes:
-    return raw[:-1]
-
-
 @pytest.mark.parametrize("part", ["images", "labels"])
-@pytest.mark.parametrize("damage", [_cut, lambda raw: raw[:40], lambda raw: b"", lambda raw: b"PK" + raw[2:]])
+@pytest.mark.parametrize("damage", [lambda raw: raw[:-1], lambda raw: b"", lambda raw: b"PK" + raw[2:]])
 def test_a_file_of_the_wrong_size_or_kind_is_found_on_load(small, part, damage):
     file = small / f"train-{part}.npy"
     file.write_bytes(damage(file.read_bytes()))
@@ -68,33 +59,29 @@ def test_a_file_of_the_wrong_size_or_kind_is_found_on_load(small, part, damage):
 
 
 def test_an_array_of_another_count_is_found_on_load(small):
-    np.save(small / "train-images.npy", TRAIN[0][:-1])
+    np.save(small / "train-images.npy", layouts.MNIST[0][0][:-1])
     with pytest.raises(DataError, match=r"expected uint8 \(30, 28, 28, 1\), found uint8 \(29, 28, 28, 1\)"):
         load("mnist", "train")
-    np.save(small / "train-images.npy", np.array([{}], dtype=object), allow_pickle=True)
-    with pytest.raises(DataError, match="no complete array"):
-        load("mnist", "train")
 
 
-@pytest.mark.parametrize("gone", ["train-images.npy", "test-labels.npy", "meta.json"])
+@pytest.mark.parametrize("gone", ["test-labels.npy", "meta.json"])
 def test_a_missing_file_is_named(small, gone):
     (small / gone).unlink()
     with pytest.raises(DataError, match=f"{gone}: expected .* found no such file.*--force"):
         verify("mnist")
 
 
-@pytest.mark.parametrize("content", ["", "{}", '{"splits": 3}'])
-def test_damaged_metadata_are_named(small, content):
-    (small / "meta.json").write_text(content)
-    with pytest.raises(DataError, match=r"meta\.json: expected a complete description"):
-        load("mnist", "train")
-
-
-def test_metadata_that_contradict_the_catalogue_are_refused(small):
-    meta = json.loads((small / "meta.json").read_text())
-    meta["splits"]["train"]["images_sha256"] = "0" * 64
-    (small / "meta.json").write_text(json.dumps(meta))
-    with pytest.raises(DataError, match=r"meta\.json: expected the catalogue's train"):
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("splits", "parts", "expected a complete description"),
+        ('"images_sha256": "', '"images_sha256": "0', "expected the catalogue's train"),
+    ],
+)
+def test_metadata_that_are_damaged_or_contradict_the_catalogue_are_refused(small, old, new, message):
+    meta = small / "meta.json"
+    meta.write_text(meta.read_text().replace(old, new))
+    with pytest.raises(DataError, match=rf"meta\.json: {message}"):
         load("mnist", "train")
 
 

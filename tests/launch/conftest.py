@@ -17,6 +17,7 @@ from hpc_utils import provenance, workspace
 from hpc_utils.launch import process_tree
 from hpc_utils.records.folder import read_json
 from tests.command import Command
+from tests.support import wait_for
 
 HPC = [sys.executable, "-m", "hpc_utils.cli"]
 HANG = 150  # s after which a run that should have ended counts as hung
@@ -155,6 +156,8 @@ class Bench:
     def status(self) -> dict:
         return read_json(self.run / "status.json")
 
+    wait_for = staticmethod(wait_for)
+
     def left(self) -> list[psutil.Process]:
         """What commands have started and is still there; after their end it has a moment to end too."""
         running = {command.process.pid for command in self._commands if command.process.returncode is None}
@@ -169,14 +172,6 @@ class Bench:
         owned = process_tree.find(lambda launch: launch.owner.startswith(str(self.results)))
         found |= {process.pid: process for process in owned}
         return [process for pid, process in found.items() if pid not in commands]
-
-    def wait_for(self, what, seconds: float = HANG) -> None:
-        """Wait until `what()`, a condition or a path's `exists`, is true."""
-        end = time.monotonic() + seconds
-        while not what():
-            if time.monotonic() > end:
-                pytest.fail(f"waited {seconds} s in vain")
-            time.sleep(0.02)
 
 
 @pytest.fixture
@@ -200,7 +195,7 @@ def notebook(cells: Sequence[str | tuple[str, str]]) -> nbformat.NotebookNode:
         metadata={"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
     )
     for cell in cells:
-        source, tags = (cell, []) if isinstance(cell, str) else (cell[0], [cell[1]])
+        source, *tags = [cell] if isinstance(cell, str) else cell
         new.cells.append(nbformat.v4.new_code_cell(source, metadata={"tags": tags}))
     return new
 

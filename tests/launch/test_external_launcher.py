@@ -7,40 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from hpc_utils.launch import failure
 from hpc_utils.records.folder import read_json, state
 
 from .conftest import PARAMETERS, TRAIN, Bench
 
 TORCHRUN = ["--", sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-LISTED = """
-============================================================
-train.py FAILED
-------------------------------------------------------------
-Failures:
-[1]:
-  time      : 2026-11-27_09:00:01
-  host      : node2
-  rank      : 3 (local_rank: 1)
-  exitcode  : -15 (pid: 31)
-  error_file: <N/A>
-  traceback : Signal 15 (SIGTERM) received by PID 31
-------------------------------------------------------------
-Root Cause (first observed failure):
-[0]:
-  time      : 2026-11-27_09:00:00
-  host      : node2
-  rank      : 2 (local_rank: 0)
-  exitcode  : 5 (pid: 30)
-  error_file: <N/A>
-  traceback : To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html
-============================================================
-"""
-
-
-def test_of_what_torchrun_lists_the_first_failure_is_first() -> None:
-    assert failure.of_torchrun(f"warning\n{LISTED}") == [(2, 5), (3, -15)]
-    assert failure.of_torchrun("srun: error: node2: task 1: Exited with exit code 1\n") == []
 
 
 def test_under_torchrun_a_run_is_stopped_and_then_loses_a_rank(bench: Bench) -> None:

@@ -35,31 +35,26 @@ def test_a_machine_has_no_links_to_limit(results: Path) -> None:
         train(request.config)
 
 
-def test_a_study_states_where_links_cannot_be_limited(results: Path, tmp_path: Path) -> None:
-    (tmp_path / "mine.toml").write_text(STUDY)
-    here = studies.plan(str(tmp_path / "mine.toml"))
-    assert [request.config.link_gbit for request in here.requests] == [None]
-    assert [point.values["link_gbit"] for point in here.not_applicable] == [1, 0.3]
-    assert "a rehearsal cluster's can be limited" in here.impossible[0]
-    there = studies.plan(str(tmp_path / "mine.toml"), Target("h", ranks_per_node=1, fixed_links=""))
-    assert [point.request.config.link_gbit for point in there.points] == [None, 1, 0.3]
-    assert len({request.run_id for request in there.requests}) == 3
+def test_links_are_limited_on_nodes_of_a_rehearsal_alone(results: Path, tmp_path: Path) -> None:
+    """... where ranks between which a link is measured lie on nodes of their own, however many would fit on one."""
+    together, apart = tmp_path / "together.toml", tmp_path / "apart.toml"
+    together.write_text(STUDY)
+    apart.write_text(STUDY.replace("ranks = [2]", "ranks = [2]\nranks_per_node = 1"))
 
+    def rates(study: Path, target: Target) -> tuple[list, list]:
+        """Those that are planned, and those that are not applicable."""
+        plan = studies.plan(str(study), target)
+        return [point.request.config.link_gbit for point in plan.points], plan.not_applicable
 
-def test_ranks_between_which_a_link_is_measured_lie_on_nodes_of_their_own(results: Path, tmp_path: Path) -> None:
-    """... however many would fit on one; this machine alone has no second node."""
-    (tmp_path / "mine.toml").write_text(STUDY.replace("ranks = [2]", "ranks = [2]\nranks_per_node = 1"))
-    (tmp_path / "together.toml").write_text(STUDY)
     roomy = Target("h", ranks_per_node=4, most_nodes=2, fixed_links="")
-    apart = studies.plan(str(tmp_path / "mine.toml"), roomy)
-    assert [str(request.layout) for request in apart.requests] == ["2x1"] * 3
-    together = studies.plan(str(tmp_path / "together.toml"), roomy)
-    assert [request.config.link_gbit for request in together.requests] == [None]
-    assert [point.values["link_gbit"] for point in together.not_applicable] == [1, 0.3]
-    assert "ranks_per_node = 1" in together.not_applicable[0].why
-    here = studies.plan(str(tmp_path / "mine.toml"))
-    assert not here.requests
-    assert "need 2 nodes" in here.impossible[0]
+    assert rates(apart, roomy) == ([None, 1, 0.3], [])
+    assert {str(request.layout) for request in studies.plan(str(apart), roomy).requests} == {"2x1"}
+    assert rates(together, Target("h", ranks_per_node=1, fixed_links="")) == ([None, 1, 0.3], [])
+    for target, why in ((Target.here(), "a rehearsal cluster's can be limited"), (roomy, "ranks_per_node = 1")):
+        planned, missing = rates(together, target)
+        assert planned == [None] and [point.values["link_gbit"] for point in missing] == [1, 0.3]
+        assert why in missing[0].why
+    assert rates(apart, Target.here())[0] == [], "this machine alone has no second node"
 
 
 def test_links_limited_by_hand_are_part_of_the_hardwares_name() -> None:

@@ -125,14 +125,17 @@ def test_outputs_are_those_of_papermills_own_engine():
 
 def test_executions_in_one_process_share_nothing(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("MPLBACKEND", "agg")
-    before = sys.stdin, sys.stdout, sys.stderr, sys.displayhook, sys.excepthook, sys.modules["__main__"]
+
+    def streams() -> tuple:
+        return sys.stdin, sys.stdout, sys.stderr, sys.displayhook, sys.excepthook, sys.modules["__main__"]
+
+    before = streams()
     figure = "import matplotlib.pyplot as plt\nplt.plot([1, 2]);"
     for _ in range(2):
-        cells = execute("'secret' in globals()", "secret = 1", figure, "print('through')")
-        assert cells[0].outputs[0].data["text/plain"] == "False"
-        assert "image/png" in cells[2].outputs[0].data
-        assert cells[0].execution_count == 1
-    assert (sys.stdin, sys.stdout, sys.stderr, sys.displayhook, sys.excepthook, sys.modules["__main__"]) == before
+        first, _, third, _ = execute("'secret' in globals()", "secret = 1", figure, "print('through')")
+        assert (first.execution_count, first.outputs[0].data["text/plain"]) == (1, "False")
+        assert "image/png" in third.outputs[0].data
+    assert streams() == before
     assert os.environ["MPLBACKEND"] == "agg"
     assert not InteractiveShell.initialized()
     assert capsys.readouterr().out.count("through") == 2
@@ -159,7 +162,6 @@ def test_error_ends_the_notebook(source, name):
     assert error.ename == name
     before, failed, after = executed()
     assert before.outputs[0].text == "before\n"
-    assert [output.output_type for output in failed.outputs if output.output_type != "stream"] == ["error"]
     assert name in "".join(failed.outputs[-1].traceback)
     assert failed.metadata.papermill.status == "failed"
     assert not after.outputs

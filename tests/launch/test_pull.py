@@ -6,6 +6,7 @@ import json
 import shutil
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from hpc_utils import paths
@@ -26,12 +27,9 @@ def there(tmp_path: Path, results: Path) -> Path:
     (folder / "runs" / REFERENCE[0].name / "checkpoints").mkdir()
     status = folder / "runs" / REFERENCE[2].name / "status.json"
     status.write_text(json.dumps(json.loads(status.read_text()) | {"state": "stopped"}))
-    epochs = folder / "runs" / REFERENCE[3].name / "epochs.csv"
-    lines = epochs.read_text().splitlines()
-    column = lines[0].split(",").index("throughput")
-    wrong = lines[1].split(",")
-    wrong[column] = str(float(wrong[column]) * 2)  # multiplied by the world size
-    epochs.write_text("\n".join([lines[0], ",".join(wrong), *lines[2:]]) + "\n")
+    path = folder / "runs" / REFERENCE[3].name / "epochs.csv"
+    epochs = pd.read_csv(path)
+    epochs.assign(throughput=epochs.throughput * 2).to_csv(path, index=False)  # multiplied by the world size
     (folder / "studies").mkdir()
     (folder / "studies" / "strong-x.json").write_text("{}")
     return folder
@@ -44,7 +42,6 @@ def test_complete_runs_arrive_others_do_not(there: Path, results: Path) -> None:
     assert (done.present, done.unfinished) == (0, 1)
     assert sorted(p.name for p in (results / "runs").iterdir()) == done.fetched
     arrived = results / "runs" / done.fetched[0]
-    assert (arrived / "epochs.csv").read_bytes() == packed.content(REFERENCE[0] / "epochs.csv")
     assert not (arrived / "checkpoints").exists()
     assert (results / "studies/strong-x.json").exists()
     assert not list(results.glob(".pull-*")), "nothing is left beside them"

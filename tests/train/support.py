@@ -19,7 +19,7 @@ from torch import Tensor
 
 from hpc_utils.config import RunConfig
 from hpc_utils.records.folder import read_json
-from hpc_utils.train import Result, loop, train
+from hpc_utils.train import Result, Stopped, loop, train
 
 # A run of a moment: `cnn` has no batch statistics, so it trains alike on any number of ranks.
 BRIEF = {
@@ -81,6 +81,22 @@ def after_steps(actions: Mapping[int, Action]) -> Iterator[None]:
 def gets(number: signal.Signals) -> Action:
     """The process gets that signal."""
     return lambda _: os.kill(os.getpid(), number)
+
+
+def stop(parameters: Mapping[str, Any], step: int, number: signal.Signals = signal.SIGUSR1, **more: Any) -> Stopped:
+    """Train until a signal comes in the attempt's n-th step."""
+    with after_steps({step: gets(number)}), pytest.raises(Stopped) as stopped:
+        train(RunConfig(**parameters), **more)
+    return stopped.value
+
+
+def resumed(parameters: Mapping[str, Any], step: int) -> Result:
+    """The second repeat of a run, stopped in that step and then continued."""
+    again = {**parameters, "repeat": 2}
+    stop(again, step)
+    result = train(RunConfig(**again))
+    assert result.tables()["run"]["restarts"] == 1
+    return result
 
 
 @contextlib.contextmanager

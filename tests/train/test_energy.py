@@ -13,6 +13,7 @@ from hpc_utils import records
 from hpc_utils.config import RunConfig
 from hpc_utils.provenance import nvml
 from hpc_utils.train import Recorder, Stopped, energy, train
+from tests.support import Nvml
 
 from .support import BRIEF, after_steps, gets
 
@@ -84,33 +85,12 @@ def test_ranks_that_share_a_counter_count_it_once() -> None:
     assert math.isnan(sum(energy.once([*readings, ("", math.nan), ("", math.nan)]))), "a part is not the whole"
 
 
-class Library:
-    """NVML as its package shows it."""
-
-    class NVMLError(Exception):
-        pass
-
-    def __init__(self, failing: bool = False) -> None:
-        self.millijoules, self.failing, self.asked = 5_000, failing, ""
-
-    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> object:
-        self.asked = uuid
-        return object()
-
-    def nvmlDeviceGetTotalEnergyConsumption(self, handle: object) -> int:
-        if self.failing:
-            raise self.NVMLError("Not Supported")  # before Volta, or a part of a GPU
-        return self.millijoules
-
-
 def test_a_gpu_is_asked_for_by_its_uuid_and_answers_in_joules() -> None:
-    library = Library()
-    meter = energy.Nvml(nvml.Device("12-34", library))
-    begun = meter.joules()
-    library.millijoules = 12_500
-    assert meter.joules() - begun == 7.5
-    assert (library.asked, meter.source, meter.name) == ("GPU-12-34", "nvml", "GPU-12-34")
-    assert math.isnan(energy.Nvml(nvml.Device("12-34", Library(failing=True))).joules())
+    answers = {"nvmlDeviceGetHandleByUUID": "handle", "nvmlDeviceGetTotalEnergyConsumption": 12_500}
+    meter = energy.Nvml(nvml.Device("12-34", Nvml(**answers)))
+    assert (meter.joules(), meter.source, meter.name) == (12.5, "nvml", "GPU-12-34")
+    answers.popitem()  # before Volta, or a part of a GPU
+    assert math.isnan(energy.Nvml(nvml.Device("12-34", Nvml(**answers))).joules())
 
 
 def test_only_training_parts_count(counted: Path) -> None:

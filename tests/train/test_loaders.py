@@ -16,13 +16,7 @@ from hpc_utils.train.sampler import Sampler
 
 from .support import BRIEF, fit, same
 
-CPU = torch.device("cpu")
-
-WAYS = {
-    "device": {"loader": "device"},
-    "sample by sample": {"loader": "workers"},
-    "a worker": {"loader": "workers", "loader_workers": 1},
-}
+WAYS = [{"loader": "device"}, {"loader": "workers"}, {"loader": "workers", "loader_workers": 1}]
 
 
 def batches(
@@ -40,18 +34,15 @@ def batches(
     return [batch for step in zip(*(of(rank) for rank in range(world_size)), strict=True) for batch in step]
 
 
-def equal(ours: list[tuple], theirs: list[tuple]) -> bool:
-    return all(
-        torch.equal(x, u) and torch.equal(y, v) and x.stride() == u.stride() and y.dtype == v.dtype
-        for (x, y), (u, v) in zip(ours, theirs, strict=True)
-    )
+def require_equal(ours: list[tuple], theirs: list[tuple]) -> None:
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=0, check_stride=True)
 
 
 @pytest.mark.parametrize("layout", [True, False], ids=["NHWC", "NCHW"])
-@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+@pytest.mark.parametrize("way", WAYS)
 def test_images_are_the_same_bit_by_bit_whoever_loads_them(way: dict, layout: bool) -> None:
     for options in ({"cutout": 3, "channels_last": layout}, {"image_size": 12, "channels_last": layout}):
-        assert equal(batches(**way, **options), batches(loader="host", **options))
+        require_equal(batches(**way, **options), batches(loader="host", **options))
         assert batches(**way, **options)[0][0].shape[-1] == options.get("image_size", 8)
 
 
@@ -60,16 +51,16 @@ def test_several_ranks_and_a_resume_see_what_one_rank_sees(way: str) -> None:
     whole = batches(loader=way)
     halves = batches(loader=way, world_size=2)
     glued = [tuple(map(torch.cat, zip(*halves[i : i + 2], strict=True))) for i in range(0, 6, 2)]
-    assert all(torch.equal(x, u) and torch.equal(y, v) for (x, y), (u, v) in zip(glued, whole, strict=True))
-    assert equal(batches(loader=way, done=2), whole[2:])
+    torch.testing.assert_close(glued, whole, rtol=0, atol=0)
+    require_equal(batches(loader=way, done=2), whole[2:])
 
 
 def test_an_epoch_longer_than_what_is_drawn_ahead_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(images, "AHEAD", 2)
-    assert equal(batches(loader="device", steps=5), batches(loader="host", steps=5))
+    require_equal(batches(loader="device", steps=5), batches(loader="host", steps=5))
 
 
-@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+@pytest.mark.parametrize("way", WAYS)
 def test_training_and_evaluation_are_the_same(results: Path, way: dict) -> None:
     run = BRIEF | {"epochs": 2, "evaluate_every": 1, "warmup_steps": 2}
     (ours, weights), (theirs, others) = fit(**run, **way), fit(**run)

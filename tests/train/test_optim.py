@@ -68,15 +68,14 @@ def test_step_is_torchs_step_lr() -> None:
 @pytest.mark.parametrize("steps", [1, 2, 3])
 def test_short_runs_have_a_rate_too(schedule: str, steps: int) -> None:
     config = RunConfig(schedule=schedule, lr_warmup_epochs=3.0, epochs=3)
-    for per_epoch in (1, steps):
-        made = [optim.lr_factor(step, steps, per_epoch, config) for step in range(steps)]
-        assert all(0 < factor <= 1 for factor in made)
+    assert all(
+        0 < optim.lr_factor(step, steps, per_epoch, config) <= 1 for per_epoch in (1, steps) for step in range(steps)
+    )
 
 
-@pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
-def test_weights_decay_but_biases_and_norms_do_not(name: str, optimizer: str) -> None:
-    model = MODELS[name](3, 10, "cifar")
+def test_weights_decay_but_biases_and_norms_do_not(optimizer: str) -> None:
+    model = MODELS["resnet18"](3, 10, "cifar")
     made = optim.build(model, RunConfig(optimizer=optimizer, weight_decay=0.25, momentum=0.8), 0.5)
     decays = {id(p): group["weight_decay"] for group in made.param_groups for p in group["params"]}
     expected = {
@@ -103,15 +102,11 @@ def test_weight_decay_on_all_and_plain_momentum_are_torchs_sgd() -> None:
     assert distance(ours.state_dict(), theirs.state_dict()) == 0.0
 
 
-def test_frozen_parameters_are_left_out_and_no_momentum_is_plain_sgd() -> None:
+def test_frozen_parameters_are_left_out() -> None:
     model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3, bias=False))
     model[0].requires_grad_(False)
     made = optim.build(model, RunConfig(momentum=0.0), 0.1)
     assert [p is model[1].weight for group in made.param_groups for p in group["params"]] == [True]
-    before = model[1].weight.detach().clone()
-    model[1].weight.grad = torch.ones(3, 3)
-    made.step()
-    assert torch.allclose(model[1].weight, before * (1 - 0.1 * 5e-4) - 0.1)
 
 
 @pytest.mark.parametrize(("optimizer", "precision"), [("sgd", "fp16"), ("adamw", "fp32")])

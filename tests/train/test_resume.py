@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -26,7 +25,7 @@ from hpc_utils.train.run_writer import RunWriter
 from tests.support import soak
 
 from .forked import Ranks
-from .support import after_steps, gets, remarks, same, saved, small_disk
+from .support import after_steps, gets, remarks, same, saved, small_disk, stop
 
 # All that a resume could get wrong: batch statistics, dropout, and random numbers of every kind in the data set.
 RESTLESS = """
@@ -63,8 +62,6 @@ OWN = {
 DIGITS = {"workload": "cnn", "epochs": 2, "steps_per_epoch": 6, "global_batch": 32, "eval_batch": 64}
 DIGITS |= {"save_weights": True, "lr": 0.3}
 
-Uninterrupted = Callable[[Mapping[str, Any]], Result]
-
 
 @pytest.fixture(autouse=True)
 def restless(module: Callable[[str, str], Path]) -> Path:
@@ -73,7 +70,7 @@ def restless(module: Callable[[str, str], Path]) -> Path:
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Uninterrupted:
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Mapping[str, Any]], Result]:
     """`uninterrupted(parameters)`: the run without a stop, once for all tests."""
     found: dict[str, Result] = {}
 
@@ -86,13 +83,6 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Uninterrupted:
         return found[key]
 
     return run
-
-
-def stop(parameters: Mapping[str, Any], step: int, number: signal.Signals = SIGUSR1, **more: Any) -> Stopped:
-    """Train until a signal comes in the attempt's n-th step."""
-    with after_steps({step: gets(number)}), pytest.raises(Stopped) as stopped:
-        train(RunConfig(**parameters), **more)
-    return stopped.value
 
 
 def the_run(results: Path) -> Path:
@@ -133,7 +123,7 @@ def require_equal(resumed: Result, straight: Result) -> None:
     ids=["fp32", "bf16-adamw", "fp16", "own", "own-workers"],
 )
 def test_stopped_anywhere_it_ends_bit_by_bit_the_same(
-    results: Path, uninterrupted: Uninterrupted, parameters: dict
+    results: Path, uninterrupted: Callable, parameters: dict
 ) -> None:
     """In the first step, in the middle, in the last of an epoch (before its evaluation), in the last of all."""
     straight = uninterrupted(parameters)
@@ -151,9 +141,9 @@ def test_stopped_anywhere_it_ends_bit_by_bit_the_same(
     assert len(list((resumed.path / "earlier").iterdir())) == 5
 
 
-@pytest.mark.parametrize("moment", ["_warm_up", "_fresh_optimizer", "evaluate", "_notes", "state"])
+@pytest.mark.parametrize("moment", ["_warm_up", soak("_fresh_optimizer"), soak("evaluate"), soak("_notes"), "state"])
 def test_a_signal_at_any_other_moment_is_handled_too(
-    results: Path, uninterrupted: Uninterrupted, monkeypatch, moment: str
+    results: Path, uninterrupted: Callable, monkeypatch, moment: str
 ) -> None:
     """While building, warming up, evaluating, between evaluation and epoch, and in a checkpoint itself."""
     parameters = OWN | {"checkpoint_every": 1}
@@ -172,7 +162,7 @@ def test_a_signal_at_any_other_moment_is_handled_too(
 
 
 def test_stopped_again_before_it_could_go_on_nothing_is_lost(
-    results: Path, uninterrupted: Uninterrupted, monkeypatch
+    results: Path, uninterrupted: Callable, monkeypatch
 ) -> None:
     stop(OWN, 3)
     original = loop.Trainer._warm_up
@@ -185,9 +175,7 @@ def test_stopped_again_before_it_could_go_on_nothing_is_lost(
     assert resumed.tables()["epochs"].restarts.tolist() == [1, 0, 0]
 
 
-def test_a_long_evaluation_is_left_at_once_and_repeated(
-    results: Path, uninterrupted: Uninterrupted, monkeypatch
-) -> None:
+def test_a_long_evaluation_is_left_at_once_and_repeated(results: Path, uninterrupted: Callable, monkeypatch) -> None:
     seen, original = [], evaluation.batch_size
 
     def counted(targets: Any) -> int:
@@ -206,7 +194,7 @@ def test_a_long_evaluation_is_left_at_once_and_repeated(
 
 
 def test_a_run_that_failed_goes_on_from_its_last_checkpoint(
-    results: Path, uninterrupted: Uninterrupted, monkeypatch
+    results: Path, uninterrupted: Callable, monkeypatch
 ) -> None:
     parameters = OWN | {"checkpoint_every": 1}
     straight = uninterrupted(parameters)
@@ -264,7 +252,7 @@ def test_training_does_not_wait_for_a_checkpoint_to_be_written(results: Path, mo
 
 
 def test_a_damaged_checkpoint_costs_only_what_came_after_the_one_before(
-    results: Path, uninterrupted: Uninterrupted
+    results: Path, uninterrupted: Callable
 ) -> None:
     for step in (3, 5):
         stop(OWN, step)
@@ -287,22 +275,6 @@ def test_a_full_disk_at_the_last_checkpoint_is_no_stop_but_a_failure(results: Pa
         run = the_run(disk)
         assert state(run) == "failed" and "No space left" in read_json(run / "status.json")["reason"]
         assert not list((run / "checkpoints").iterdir())
-
-
-def test_records_that_cannot_be_written_end_the_run_with_the_reason(results: Path, monkeypatch) -> None:
-    with small_disk(0.5) as disk:
-        monkeypatch.setenv("HPC_RESULTS", str(disk))
-
-        def fill_up(_: loop.Trainer) -> None:
-            with pytest.raises(OSError), (disk / "ballast").open("wb", buffering=0) as file:
-                while True:
-                    file.write(bytes(4096))
-
-        with after_steps({1: fill_up}), pytest.raises(OSError, match="No space left on device"):
-            train(RunConfig(**OWN))
-        (disk / "ballast").unlink()
-        assert state(the_run(disk)) in ("failed", "dead")
-        assert len(train(RunConfig(**OWN | {"save_weights": False})).tables()["epochs"]) == 3
 
 
 # -- whose checkpoint it is --------------------------------------------------------------------------------

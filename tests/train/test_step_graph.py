@@ -7,7 +7,6 @@ import random
 import subprocess
 import sys
 from pathlib import Path
-from signal import SIGUSR1
 
 import pytest
 import torch
@@ -16,12 +15,12 @@ from torch.utils.data import TensorDataset
 
 from hpc_utils.config import ConfigError, RunConfig
 from hpc_utils.records.folder import read_json
-from hpc_utils.train import Stopped, Workload, step_graph, train
+from hpc_utils.train import Workload, step_graph, train
 from hpc_utils.train.loader import Loader
 from hpc_utils.train.resolve import resolve
 from hpc_utils.train.workload import WorkloadError
 
-from .support import BRIEF, after_steps, distance, fit, gets, remarks, same, saved
+from .support import BRIEF, after_steps, distance, fit, remarks
 
 gpu = pytest.mark.gpu
 
@@ -159,26 +158,6 @@ def test_a_compiled_step_is_replayed(results, parallel: str) -> None:
     ours, theirs = (result.tables()["epochs"].train_loss[0] for result in (graph, eager))
     assert ours == pytest.approx(theirs, rel=0.02)
     assert remarks(graph.path) == []
-
-
-@gpu
-@pytest.mark.parametrize("parallel", ["none", "ddp"])
-@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
-def test_a_resumed_run_of_replays_ends_with_the_same_bits(results, parallel: str, optimizer: str) -> None:
-    run = RUN | {
-        "parallel": parallel,
-        "optimizer": optimizer,
-        "lr": 0.01,
-        "deterministic": True,
-        "save_weights": True,
-    }
-    straight, _ = fit(**run)
-    again = RunConfig(**run, repeat=2)
-    with after_steps({30: gets(SIGUSR1)}), pytest.raises(Stopped):
-        train(again)
-    resumed = train(again)
-    assert resumed.tables()["run"]["restarts"] == 1
-    assert same(saved(resumed.path), saved(straight.path))
 
 
 @gpu

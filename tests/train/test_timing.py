@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from unittest import mock
 
 import pytest
 import torch
@@ -12,35 +14,27 @@ from hpc_utils.train.timing import PHASES, StepClock
 CPU = torch.device("cpu")
 
 
-@pytest.fixture
-def now(monkeypatch) -> list[float]:
+@pytest.fixture(scope="module")
+def now() -> Iterator[list[float]]:
     """The time, which passes as the test says."""
     clock = [100.0]
-    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
-    return clock
-
-
-def run(clock: StepClock, now: list[float], durations: list[tuple[float, ...]]) -> None:
-    """Steps whose phases take so long."""
-    clock.start()
-    for step in durations:
-        for phase, seconds in zip(PHASES, step, strict=True):
-            now[0] += seconds
-            clock.step() if phase == "optimizer" else clock.lap(phase)
+    with mock.patch.object(time, "perf_counter", lambda: clock[0]):
+        yield clock
 
 
 DURATIONS = st.lists(st.tuples(*[st.integers(0, 100)] * 4), max_size=20)
 
 
 @given(durations=DURATIONS, every=st.integers(1, 6))
-def test_steps_add_up_to_the_epoch_and_phases_to_the_step(durations, every) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        now = [0.0]
-        patch.setattr(time, "perf_counter", lambda: now[0])
-        clock = StepClock(CPU, phase_every=every)
-        now[0] = 50.0  # before the epoch: nobody's
-        run(clock, now, durations)
-        times = clock.finish()
+def test_steps_add_up_to_the_epoch_and_phases_to_the_step(now, durations, every) -> None:
+    clock = StepClock(CPU, phase_every=every)
+    now[0] += 50.0  # before the epoch: nobody's
+    clock.start()
+    for step in durations:
+        for phase, seconds in zip(PHASES, step, strict=True):
+            now[0] += seconds
+            clock.step() if phase == "optimizer" else clock.lap(phase)
+    times = clock.finish()
     assert sum(step.seconds for step in times) == sum(map(sum, durations))
     for number, (step, durations_of_it) in enumerate(zip(times, durations, strict=True)):
         sampled = number % every == 0
@@ -64,13 +58,3 @@ def test_phases_are_added_up_as_far_as_they_are_marked(now, laps: list[str], pha
     clock.step()
     (step,) = clock.finish()
     assert (step.seconds, step.phases) == (len(laps) + 1, phases)
-
-
-def test_each_epoch_begins_anew(now) -> None:
-    clock = StepClock(CPU, phase_every=4)
-    run(clock, now, [(1, 1, 1, 1)] * 3)
-    assert clock.steps == len(clock.finish()) == 3
-    now[0] += 1000  # evaluation
-    run(clock, now, [(1, 2, 3, 4)])
-    (step,) = clock.finish()
-    assert step.seconds == 10 and step.phases["backward"] == 3

@@ -94,9 +94,6 @@ def each_rank() -> dict:
     run("strong", STRONG)
     reports["complete already"] = {"run": train(RunConfig(**WEAK)).run_id}
     run("weak", WEAK)
-    cores, threads = len(core_groups()), torch.get_num_threads()
-    run("crowded", BRIEF | {"threads_per_rank": cores})
-    reports["restored"] = {"cores": len(core_groups()) == cores, "threads": torch.get_num_threads() == threads}
     run("compiled", BRIEF | {"compile": "default", "warmup_steps": 1, "loader": "device"})
     run("counted", {"workload": "counted:make", "epochs": 1, "global_batch": 8, "eval_batch": 5})
     run("slow", SLOW)
@@ -179,12 +176,11 @@ def test_ranks_agree_and_train_like_one_process(two: Two, one) -> None:
 def test_a_fixed_batch_per_device_is_the_global_batch_over_the_ranks(two: Two) -> None:
     assert same(two.weights("weak")[0], two.weights("strong")[0])
     assert two.of("weak", "run") == two.of("strong", "run") == two.of("complete already", "run"), "one measurement"
-    assert two.out.count("is complete already") == 1
 
 
 def test_every_recorded_number_of_samples_is_counted_once(two: Two) -> None:
     loaded = records.load(two.results)
-    assert loaded.refused == {} and loaded.unfinished == {} and len(loaded.runs) == 9
+    assert loaded.refused == {} and loaded.unfinished == {} and len(loaded.runs) == 8
     epochs = loaded.epochs.merge(loaded.runs[["run_id", "global_batch", "world_size"]], on="run_id")
     assert (epochs.samples == epochs.steps * epochs.global_batch).all()
     assert (epochs.world_size == 2).all() and (epochs.padded_samples == 0).all()
@@ -207,16 +203,10 @@ def test_time_is_the_longest_ranks_and_begins_when_all_are_there(two: Two) -> No
 
 
 def test_each_ranks_steps_add_up_to_its_time(two: Two) -> None:
-    for name in ("strong", "slow", "foreign", "uneven"):
+    for name in ("strong", "foreign", "uneven"):
         tables = two.tables(name)
         steps = tables["steps"].groupby("rank").seconds.sum()
         assert steps.tolist() == pytest.approx(tables["ranks"].seconds.tolist(), rel=0.05, abs=0.05)
-    steps = two.tables("strong")["steps"]
-    sampled = steps[steps.forward.notna()]
-    assert {*sampled.step} == {1, 4, 7, 10} and {*sampled["rank"]} == {0, 1}
-    epoch = two.tables("strong")["epochs"].iloc[0]
-    assert epoch.step_mean == pytest.approx(steps[steps.epoch == 1].seconds.mean())
-    assert epoch.backward_seconds == pytest.approx(sampled[sampled.epoch == 1].backward.mean())
 
 
 def test_ddps_own_counters_and_each_ranks_memory_are_recorded(two: Two) -> None:
@@ -231,17 +221,13 @@ def test_ddps_own_counters_and_each_ranks_memory_are_recorded(two: Two) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system pins nothing")
-def test_ranks_are_pinned_to_cores_of_their_own_unless_there_are_too_few(two: Two) -> None:
-    crowded = two.tables("crowded")
-    assert crowded["run"]["oversubscribed"] and not crowded["run"]["pinned"]
-    assert crowded["run"]["threads_per_rank"] == len(core_groups()) and crowded["ranks"].cores.isna().all()
+def test_ranks_are_pinned_to_cores_of_their_own(two: Two) -> None:
     if len(core_groups()) < 2:
         pytest.skip("one core is not enough for two ranks")
     tables = two.tables("strong")
     assert tables["run"]["pinned"] and not tables["run"]["oversubscribed"] and tables["run"]["threads_per_rank"] == 1
     cores = [{int(core) for core in str(cell).split()} for cell in tables["ranks"].cores]
     assert all(cores) and not cores[0] & cores[1] and set.union(*cores) <= os.sched_getaffinity(0)
-    assert two.of("restored", "cores") == two.of("restored", "threads") == [True, True]
 
 
 def test_a_users_own_loop_leaves_the_same_records(two: Two) -> None:
@@ -268,21 +254,16 @@ def test_a_profile_on_cpus_shows_what_limits_them(two: Two) -> None:
     assert found.worked == found.timelines, "five steps are enough"
     verdict, devices = judge(found), Devices(found)
     assert verdict.bound in (Bound.STRAGGLER, Bound.LAUNCH), "one rank waits for the other, which sleeps"
-    assert not any("profile=torch" in one.action for one in verdict.advice)
     one = devices.straggler
     assert (one.label, one.last, one.of, one.per) == ("rank 1", 5, 5, "step")
     waiting, sleeping = devices.parts
     assert waiting["exposed_communication_ns"] > 0.8 * 5 * 0.1e9 > sleeping["exposed_communication_ns"]
     assert sleeping["otherwise_idle_ns"] > 0.8 * 5 * 0.1e9 > waiting["otherwise_idle_ns"]
-    assert all(part["compute_ns"] > 0 and part["loader_wait_ns"] > 0 for part in devices.parts)
 
 
-def test_brief_runs_are_like_one_process_on_two_ranks_too(two: Two, results: Path) -> None:
-    """Also oversubscribed, where the order of events is another; also where both compile at once."""
-    alone = fit(**BRIEF)[1]
-    for name in ("crowded", "compiled"):
-        ours, theirs = two.weights(name)
-        assert same(ours, theirs) and 0 < distance(ours, alone) < 1e-4
+def test_two_ranks_that_compile_at_once_train_like_one_process(two: Two, results: Path) -> None:
+    ours, theirs = two.weights("compiled")
+    assert same(ours, theirs) and 0 < distance(ours, fit(**BRIEF)[1]) < 1e-4
 
 
 def test_a_rank_whose_loss_is_no_number_ends_the_run(tmp_path: Path) -> None:
