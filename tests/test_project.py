@@ -90,6 +90,7 @@ def imported(*statements: str) -> set[str]:
         ("hpc_utils.launch.study", {"torch", "pandas"}),
         ("hpc_utils.analyze.profiles.nsys", {"torch", "pandas"}),
         ("hpc_utils.train", {"IPython", "papermill"}),
+        ("hpc_utils.interactive.engines", {"torch", "pandas", "matplotlib"}),
         ("hpc_utils.cli", {"torch", "numpy", "pandas", "papermill", "IPython"}),
     ],
 )

@@ -4,26 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
-import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from hpc_utils.interactive.engines import EnginesError, start
+from tests.support import soak
 
-from .conftest import HANG, members, wait_until_gone
+from .conftest import members, wait_until_gone
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a child with its parent")
-KERNEL = """
-import pathlib, sys, time
-from hpc_utils.interactive.engines import start
-crew = start(2)
-pathlib.Path("started").touch()
-time.sleep(600)
-"""
 
 
 @pytest.fixture(autouse=True)
@@ -38,47 +30,22 @@ def folder_of_set(tmp_path: Path) -> Path:
     return folder
 
 
-def wait_for(file: Path) -> None:
-    until = time.monotonic() + HANG
-    while not file.exists():
-        assert time.monotonic() < until, f"{file} did not come"
-        time.sleep(0.05)
-
-
-@pytest.fixture
-def kernel(tmp_path: Path) -> Iterator[subprocess.Popen]:
-    """Another process that has started two engines."""
-    process = subprocess.Popen([sys.executable, "-c", KERNEL], cwd=tmp_path)
-    try:
-        wait_for(tmp_path / "started")
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-
-
-def test_close_ends_all_and_removes_its_files(tmp_path: Path) -> None:
-    crew = start(2)
-    folder = folder_of_set(tmp_path)
-    assert len(members(folder)) >= 3, "a controller and two engines"
-    crew.close()
-    wait_until_gone(folder)
-    crew.close()
-
-
-def test_the_end_of_a_with_block_is_the_end_also_on_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ZeroDivisionError), start(1):
+def test_the_end_of_a_with_block_ends_all_and_removes_its_files_also_on_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), start(2) as crew:
         folder = folder_of_set(tmp_path)
+        assert len(members(folder)) >= 3, "a controller and two engines"
         raise ZeroDivisionError
     wait_until_gone(folder)
+    crew.close()
 
 
 @linux
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM], ids=lambda how: how.name)
-def test_they_end_with_the_kernel(kernel: subprocess.Popen, tmp_path: Path, how: signal.Signals) -> None:
+@pytest.mark.parametrize("how", [signal.SIGKILL, soak(signal.SIGTERM)])
+def test_they_end_with_the_kernel(kernel: Callable, tmp_path: Path, how: signal.Signals) -> None:
+    process = kernel("2")
     folder = folder_of_set(tmp_path)
     assert members(folder)
-    kernel.send_signal(how)
+    process.send_signal(how)
     wait_until_gone(folder)
 
 
