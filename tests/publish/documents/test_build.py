@@ -159,7 +159,10 @@ def test_claims_print_their_verdicts(paper: Paper) -> None:
     logged: list[str] = []
     paper.build("paper", log=logged.append)
     said = text(paper.folder / "build/paper.pdf")
-    assert "We say: Two ranks reach at least 50 % (the data support it: 72.3 % [64.1, 80.7]" in said
+    support = (
+        "Two ranks reach at least 50 % (the data support it: 72.3 % [64.1, 80.7], at least 50 % claimed, 3 repeats)"
+    )
+    assert f"We say: {support}" in said and said.count(support) == 2
     assert "the data refute it" in said
     assert [line for line in logged if line.startswith("  does not hold: perfect: ")]
 

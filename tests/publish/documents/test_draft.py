@@ -113,15 +113,6 @@ def test_a_study_on_one_rank_has_a_page_about_its_throughput(root: Path, study: 
     assert "up to 31.3 % of the cores during runs of 2" in shown and shown.count("hypervisor") == 1
 
 
-def test_the_baseline_of_the_efficiencies_is_named(root: Path, study: Path) -> None:
-    copy_runs(REFERENCE / "epyc-2core", study, "*ddp2-*")
-    chapter = Chapter("06_paper_figures", study="laptop")
-    chapter.export(scaling.efficiency(chapter.runs), "efficiency", "Efficiency.", measure="efficiency")
-    execution(study, "laptop/06_paper_figures", chapter.close())
-    paper("new", "grouped", "--study", "laptop")
-    assert "against DDP on one rank" in (root / "paper/grouped.md").read_text()
-
-
 def test_only_runs_of_its_own_study_make_a_page_stale(root: Path, study: Path) -> None:
     """Runs of others do not, although a chapter about all runs of the set is then stale."""
     paper("new", "alone", "--study", "laptop")
