@@ -20,52 +20,34 @@ REFUSED = [
     ({"learning_rate": 1}, "unknown parameter 'learning_rate': did you mean lr?"),
     ({"zzz": 1}, "unknown parameter 'zzz': `hpc params` lists them all"),
     ({"lr": -1, "epochs": 0}, "epochs=0.*\nlr=-1"),
-    ({"epochs": 2.5}, "epochs=2.5"),
-    ({"dataset": types}, "dataset=<module"),
     ({"precision": "fp8"}, "precision='fp8'.*'fp32', 'tf32', 'bf16', 'fp16' or 'amp'"),
-    ({"lr": NAN}, "lr=nan"),
-    ({"workload": "a:b", "workload_args": {"x": NAN}}, "workload_args"),
-    ({"workload": "a:b", "workload_args": {"x": [1]}}, r"workload_args=\[1\]"),
-    ({"seed": 2**31}, "seed=2147483648"),
-    ({"cores_per_rank": 1}, "cores_per_rank=1"),
-    ({"monitor_seconds": -1}, "monitor_seconds=-1"),
-]
-
-# Options that contradict each other: the refusal begins with these, as they were given or by default.
-OWN = {"workload": "a:b"}
-CONTRADICTIONS = [
-    ({"global_batch": 8, "batch_per_device": 4}, "global_batch=8 with batch_per_device=4"),
+    ({"workload_args": {"x": NAN}, "workload": "a:b"}, "workload_args"),
     ({"workload_args": {"depth": 3}}, "workload=resnet18"),
-    ({"epochs": 2, "lr_warmup_epochs": 2.5}, "lr_warmup_epochs=2.5 with epochs=2"),
-    (OWN | {"dataset": "cifar10"}, "dataset=cifar10 with workload=a:b"),
-    (OWN | {"loader": "device"}, "loader=device with workload=a:b"),
-    ({"cutout": 3, "augment": False}, "cutout=3 with augment=false"),
-    ({"loader_workers": 2}, "loader_workers=2 with loader=host"),
-    ({"persistent_workers": False}, "persistent_workers=false with loader_workers=0"),
-    ({"parallel": "fsdp", "comm_hook": "fp16"}, "comm_hook=fp16 with parallel=fsdp"),
-    ({"parallel": "none", "static_graph": True}, "static_graph=true with parallel=none"),
-    ({"parallel": "fsdp", "bucket_mb": 50}, "bucket_mb=50 with parallel=fsdp"),
-    ({"static_graph": True, "accumulate": 2}, "static_graph=true with accumulate=2"),
-    ({"comm_hook": "powersgd", "warmup_steps": 0}, "comm_hook=powersgd with warmup_steps=0"),
-    ({"comm_hook": "powersgd", "precision": "fp16"}, "comm_hook=powersgd with precision=fp16"),
-    ({"parallel": "fsdp", "fused_optimizer": True}, "fused_optimizer=true with parallel=fsdp with optimizer=sgd"),
-    ({"workload": "cnn", "activation_checkpointing": True}, "activation_checkpointing=true with workload=cnn"),
-    ({"batch_per_device": 6, "accumulate": 4}, "accumulate=4 with batch_per_device=6"),
     ({"compile": "default", "warmup_steps": 0}, "compile=default with warmup_steps=0: .*warmup_steps=1"),
     ({"compile": "reduce-overhead", "warmup_steps": 2}, "compile=reduce-overhead with .*warmup_steps=3"),
-    ({"compile": "default", "activation_checkpointing": True}, "compile=default with activation_checkpointing=true"),
-    ({"compile": "default", "parallel": "fsdp"}, "compile=default with parallel=fsdp"),
-    ({"compile": "default", "bucket_mb": 0.5}, "compile=default with bucket_mb=0.5"),
-    ({"compile": "max-autotune", "deterministic": True}, "compile=max-autotune with deterministic=true"),
-    ({"cores_per_rank": 0.5, "threads_per_rank": 2}, "cores_per_rank=0.5 with threads_per_rank=2"),
-    ({"cores_per_rank": 0.5, "device": "cuda"}, "cores_per_rank=0.5 with device=cuda"),
     ({"cores_per_rank": 0.05}, r"cores_per_rank=0.05 with share_period=0.01: .*share_period=0\.02"),
-    ({"profile": "ncu", "device": "cpu"}, "profile=ncu with device=cpu"),
-    ({"profile_steps": 5}, "profile_steps=5"),
 ]
+# Values that an option does not take, and options that contradict each other: the refusal repeats what was given.
+FORBIDDEN = [
+    {"epochs": 2.5}, {"lr": NAN}, {"seed": 2**31}, {"cores_per_rank": 1}, {"monitor_seconds": -1}, {"profile_steps": 5},
+    {"global_batch": 8, "batch_per_device": 4}, {"lr_warmup_epochs": 2.5, "epochs": 2},
+    {"dataset": "cifar10", "workload": "a:b"}, {"loader": "device", "workload": "a:b"}, {"cutout": 3, "augment": False},
+    {"loader_workers": 2}, {"comm_hook": "fp16", "parallel": "fsdp"}, {"bucket_mb": 50, "parallel": "fsdp"},
+    {"comm_hook": "powersgd", "warmup_steps": 0}, {"comm_hook": "powersgd", "precision": "fp16"},
+    {"accumulate": 4, "batch_per_device": 6}, {"compile": "default", "parallel": "fsdp"},
+    {"compile": "default", "bucket_mb": 0.5}, {"cores_per_rank": 0.5, "threads_per_rank": 2},
+    {"cores_per_rank": 0.5, "device": "cuda"}, {"profile": "ncu", "device": "cpu"},
+    {"persistent_workers": False}, {"static_graph": True, "parallel": "none"}, {"static_graph": True, "accumulate": 2},
+    {"fused_optimizer": True, "parallel": "fsdp"}, {"activation_checkpointing": True, "workload": "cnn"},
+    {"compile": "default", "activation_checkpointing": True}, {"compile": "max-autotune", "deterministic": True},
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("parameters", "why"), REFUSED + CONTRADICTIONS)
+def refusal(options: dict) -> str:
+    return " with ".join(f"{name}={str(value).lower()}" for name, value in options.items())
+
+
+@pytest.mark.parametrize(("parameters", "why"), [*REFUSED, *((options, refusal(options)) for options in FORBIDDEN)])
 def test_bad_parameters_are_refused_with_the_reason(parameters: dict, why: str) -> None:
     with pytest.raises(ConfigError, match=f"^{why}"):
         RunConfig(**parameters)
@@ -74,14 +56,10 @@ def test_bad_parameters_are_refused_with_the_reason(parameters: dict, why: str) 
 def test_compatible_options_are_accepted() -> None:
     RunConfig(parallel="fsdp", fused_optimizer=True, optimizer="adamw")
     RunConfig(compile="reduce-overhead", warmup_steps=1, device="cpu")
-    RunConfig(**OWN, loader_workers=2, prefetch_factor=3, persistent_workers=False)
+    RunConfig(workload="a:b", loader_workers=2, prefetch_factor=3, persistent_workers=False)
     RunConfig(cores_per_rank=0.05, share_period=0.02)
-    RunConfig(profile="ncu", profile_steps=5)
-
-
-def test_a_configuration_is_frozen() -> None:
     with pytest.raises(ValueError, match="frozen"):
-        RunConfig().epochs = 3
+        RunConfig(profile="ncu", profile_steps=5).epochs = 3
 
 
 @given(batch=st.integers(1, 5000), world=st.integers(1, 300))
@@ -127,12 +105,8 @@ def test_text_becomes_the_type_of_the_option() -> None:
     assert RunConfig(**whole).workload_args == {"depth": 12}
     with pytest.raises(ConfigError, match="epochs='none'"):
         RunConfig(**parse_assignments(["epochs=none"]))
-
-
-@pytest.mark.parametrize("text", ["epochs", ""])
-def test_what_is_no_assignment_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"is not name=value"):
-        parse_assignments([text])
+    with pytest.raises(ConfigError, match="is not name=value"):
+        parse_assignments(["epochs"])
 
 
 CONFIGS = st.fixed_dictionaries(

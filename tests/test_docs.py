@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from docs import renew
-from hpc_utils import paths, records
-from hpc_utils.records import schema
+from hpc_utils import paths
 from tests.support import copy_runs
 
 CORES = paths.reference() / "epyc-2core"
@@ -51,39 +50,11 @@ def test_a_set_has_a_column_and_every_difference_within_it(tmp_path: Path) -> No
     assert row("torch") == ["2.13.0+cpu", "2.9.0, 2.13.0+cpu"], "in their numbers' order"
     assert row("C library") == ["not recorded", "glibc 2.36, not known"]
     assert row("container") == ["not recorded", "a.sif, none"]
-    assert row("slurm") == ["not recorded", "23.11"] and row("scheduler")[1] == "none, slurm"
+    assert row("scheduler")[1] == "none, slurm"
     assert row("commit")[1] == "`b2de18d7979b`, `ffffffffffff` (modified)"
     assert row("measured")[1] == "Slurm jobs 12, 2026-11-21; 1 run directly on the machine"
-    assert (
-        row("GPUs")[1].startswith("4 x NVIDIA H100 (64 GiB") and "mlx5_0 port 1 (InfiniBand" in row("InfiniBand")[1]
-    )
-    assert "Energy was counted in no run" in row("notes")[1]
-
-
-def test_the_table_of_speeds_has_the_fastest_of_one_device_and_how_soon_cifar10_is_learnt() -> None:
-    found = records.load(CORES)
-    (row,) = renew.fastest("set", found).to_dict("records")
-    alone = found.runs[found.runs.world_size == 1]
-    keys = ["parallel", "precision", "global_batch", "steps_per_epoch"]
-    medians = alone.groupby(keys, dropna=False).throughput.median()
-    assert row["images/s"].startswith(f"{medians.max():,.0f} (") and row["to 94% (s)"] == "–"
-
-    found.runs["dataset"] = "cifar10"
-    found.epochs["test_accuracy"] = found.epochs.epoch.map(lambda epoch: 0.95 if epoch else 0.5)
-    (row,) = renew.fastest("set", found).to_dict("records")
-    epochs = found.epochs[found.epochs.run_id.isin(alone.run_id)]
-    until = epochs[epochs.epoch <= 1].groupby("run_id").seconds.sum()
-    assert until.min() <= float(row["to 94% (s)"].split()[0]) <= until.max() and row["to 96% (s)"] == "–"
-
-
-def test_the_results_page_has_every_column_of_every_table_under_its_heading() -> None:
-    (page,) = renew.columns().values()
-    parts = page.partition(renew.COLUMNS)[2].partition(renew.END)[0].split("### ")[1:]
-    for (table, columns), part in zip(schema.TABLES.items(), parts, strict=True):
-        assert table in part.splitlines()[0]
-        rows = [line for line in part.splitlines() if line.startswith("| `")]
-        assert [row.split("`")[1] for row in rows] == schema.names(columns)
-        assert all(row.count("|") == 4 for row in rows)
+    assert row("GPUs")[1].startswith("4 x NVIDIA H100 (64 GiB")
+    assert "mlx5_0 port 1 (InfiniBand" in row("InfiniBand")[1]
 
 
 @pytest.mark.parametrize("walk", re.findall(r"(?ms)^## One .*?(?=^## )", (ROOT / "docs/architecture.md").read_text()))

@@ -9,9 +9,7 @@ from __future__ import annotations
 import importlib.util
 import re
 import shlex
-import subprocess
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -20,26 +18,26 @@ from click.testing import CliRunner
 
 from hpc_utils import cli, datasets, paths, rehearsal
 from hpc_utils.config import RunConfig
+from hpc_utils.launch import request
 from hpc_utils.paths import NoResultSet
 
-from . import pages, test_readme
+from . import pages
 from .analyze.profiles import torch_traces
+from .pages import ROOT
 from .support import soak
-from .test_readme import HPC, ROOT, need_mirror
 
 SHOWN = sorted(
     {*ROOT.glob("*.md"), *ROOT.glob("*/README.md"), *ROOT.glob("companions/*/README.md"), *ROOT.glob("docs/*.md")}
     - {ROOT / "CHANGELOG.md"}
 )
-ELSEWHERE = (ROOT / "tests/test_readme.py").read_text()  # executes the commands of the pages that it names
-PAGES = [page for page in ROOT.glob("docs/*.md") if f'"docs/{page.name}"' not in ELSEWHERE]
-TEXT = "\n".join(page.read_text() for page in sorted(PAGES))
+TEXT = "\n".join(
+    page.read_text() for page in sorted({*ROOT.glob("docs/*.md")} - {ROOT / page for page in pages.GUIDES})
+)
 EVERYWHERE = "\n".join(page.read_text() for page in SHOWN)
 SITE = "leonardo"  # stands for NAME in a dry run
-COMPANIONS = set(re.findall(r"\]\((\w+)/README\.md\)", (ROOT / "companions/README.md").read_text()))
-DELETED = {
-    name for name in COMPANIONS if not (ROOT / "companions" / name).is_dir()
-}  # pages still mention their commands
+COMPANIONS = re.findall(r"\]\((\w+)/README\.md\)", (ROOT / "companions/README.md").read_text())
+# Pages still mention their commands.
+DELETED = {name for name in COMPANIONS if not (ROOT / "companions" / name).is_dir()}
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
 OUTPUTS = pages.outputs(TEXT)
 ALL = pages.commands(TEXT, "sh") | pages.commands(TEXT, "sh long")
@@ -51,68 +49,38 @@ NEEDY = [
 ]
 
 
-def commands(fence: str) -> list[str]:
+def executed(fence: str) -> list[str]:
+    apart = ("make ", "source ")
     return [
-        one for one in pages.commands(TEXT, fence) if one not in NEEDY and not one.startswith(("make ", "source "))
+        command for command in pages.commands(TEXT, fence) if command not in NEEDY and not command.startswith(apart)
     ]
 
 
-@pytest.fixture(scope="module")
-def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder where a reader works, with clusters of its own."""
-    folder = tmp_path_factory.mktemp("desk")
-    (folder / "notebooks").symlink_to(ROOT / "notebooks")
-    with tempfile.TemporaryDirectory(prefix="hpc-") as started:  # short: sockets lie in it
-        (folder / "clusters").symlink_to(started)
-        yield folder
-        subprocess.run([*HPC, "cluster", "down"], env=test_readme.environment(folder), check=False, timeout=60)
-
-
 @pytest.mark.timeout(1860)
-@pytest.mark.parametrize("command", [*commands("sh"), *map(soak, commands("sh long"))])
-def test_the_command_works(command: str, desk: Path, request: pytest.FixtureRequest) -> None:
-    if data := next((name for name in ("cifar10", "mnist", "tiny-imagenet") if name in command), None):
-        need_mirror(data)
-    if "cluster" in command:
-        request.getfixturevalue("slurm_installed")
-    environment = test_readme.environment(desk)
-    done = subprocess.run(
-        shlex.split(command),
-        cwd=desk,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=1800,
-        stdin=subprocess.DEVNULL,
-    )
+@pytest.mark.parametrize("command", [*executed("sh"), *map(soak, executed("sh long"))])
+def test_the_command_works(command: str, execute: Callable) -> None:
     code = re.search(r"exit code (\d+)", ALL[command])
-    assert done.returncode == int(code[1] if code else 0), done.stdout + done.stderr
+    done = execute(command, codes=(int(code[1] if code else 0),))
     pages.require_shown(OUTPUTS.get(command, ""), done.stdout)
 
 
-@pytest.fixture
-def somewhere(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a plan needs no data set."""
-    monkeypatch.setattr(datasets, "load", lambda *_: None)
-    monkeypatch.chdir(ROOT)
-
-
 @pytest.mark.parametrize("command", NEEDY)
-def test_what_needs_a_cluster_or_a_gpu_is_tried_as_a_dry_run(command: str, somewhere: None) -> None:
+def test_what_needs_a_cluster_or_a_gpu_is_tried_as_a_dry_run(
+    command: str, results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(datasets, "load", lambda *_: None)
+    monkeypatch.setattr(request, "require_workload", lambda *_: None)  # tests/launch/test_shipped.py plans all studies
+    monkeypatch.chdir(ROOT)
     words = shlex.split(re.sub(r" --nodes-of \w+", "", re.sub(r"\b(NAME|SITE)\b", SITE, command)))
     parse(words)
     study = next(iter(words[2:]), "")
-    if words[1] == "submit" and "rehearsal" not in words and study in studies_shipped():
+    if words[1] == "submit" and "rehearsal" not in words and study in paths.study_files():
         words = [*(word for word in words if word not in ("--wait", "--dry-run")), "--dry-run"]
     elif words[1:3] != ["cluster", "show"] and words[1] != "plan":
         return
     done = CliRunner().invoke(cli.main, words[1:])
     assert done.exit_code == 0, done.output
     pages.require_shown(OUTPUTS.get(command, ""), done.stdout)
-
-
-def studies_shipped() -> set[str]:
-    return {*paths.study_files()}
 
 
 def test_the_diagnosis_is_the_one_that_is_shown() -> None:

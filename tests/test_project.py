@@ -23,33 +23,24 @@ def requirements(lines: list[str]) -> dict[str, Requirement]:
     return {requirement.name.lower(): requirement for requirement in map(Requirement, lines)}
 
 
-def pins() -> dict[str, str]:
-    lines = (ROOT / "env/constraints.txt").read_text().splitlines()
-    found = requirements([line for line in lines if line and not line.startswith("#")])
-    return {name: str(requirement.specifier) for name, requirement in found.items()}
-
-
 def test_conda_and_pip_ask_for_the_same() -> None:
     listed = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
     conda = requirements([line for line in listed if isinstance(line, str)])
     wanted = requirements(PROJECT["dependencies"])
-    tools = {"python", "pip", "git", "make"}
-    assert {CONDA.get(name, name): found.specifier for name, found in conda.items() if name not in tools} == {
-        name: found.specifier for name, found in wanted.items()
-    }
-    assert str(conda["python"].specifier) == PROJECT["requires-python"]
+    assert str(conda.pop("python").specifier) == PROJECT["requires-python"]
+    ranges = {CONDA.get(name, name): requirement.specifier for name, requirement in conda.items()}
+    assert {name: requirement.specifier for name, requirement in wanted.items()}.items() <= ranges.items()
+    assert ranges.keys() - wanted.keys() == {"pip", "git", "make"}
 
 
 def test_the_pins_lie_within_the_ranges_and_name_no_build() -> None:
-    pinned = pins()
+    lines = (ROOT / "env/constraints.txt").read_text().splitlines()
+    pinned = requirements([line for line in lines if line and not line.startswith("#")])
     extras = [line for extra in PROJECT["optional-dependencies"].values() for line in extra]
     for name, requirement in requirements(PROJECT["dependencies"] + extras).items():
-        version = pinned[name].removeprefix("==")
+        version = str(pinned[name].specifier).removeprefix("==")
         assert requirement.specifier.contains(version), f"{name}=={version} is outside {requirement.specifier}"
-    assert (pinned["torch"], pinned["torchvision"]) == ("==2.13.0", "==0.28.0")
-    assert not [name for name, pin in pinned.items() if "+" in pin], (
-        "a local version resolves on one kind of machine only"
-    )
+        assert "+" not in version, "a local version resolves on one kind of machine only"
 
 
 @pytest.mark.parametrize("notebook", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)
@@ -90,6 +81,7 @@ def imported(*statements: str) -> set[str]:
         ("hpc_utils.launch.study", {"torch", "pandas"}),
         ("hpc_utils.analyze.profiles.nsys", {"torch", "pandas"}),
         ("hpc_utils.train", {"IPython", "papermill"}),
+        ("hpc_utils.interactive.engines", {"torch", "pandas", "matplotlib"}),
         ("hpc_utils.cli", {"torch", "numpy", "pandas", "papermill", "IPython"}),
     ],
 )
@@ -106,14 +98,3 @@ def test_make_help_names_every_target_and_clean_deletes_no_results() -> None:
     for target in ("study", "paper", "test", "lint", "lab", "data", "bench", "soak", "clean"):
         assert f"make {target} " in listed
     assert "rm -rf" in clean and not re.search(r"\b(results|data)\b", clean)
-
-
-def test_nothing_committed_names_this_machine() -> None:
-    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, timeout=60)
-    if listed.returncode:
-        pytest.skip("not a git checkout: nothing is committed")
-    home = str(Path.home())
-    for name in listed.stdout.splitlines():
-        content = (ROOT / name).read_bytes() if (ROOT / name).is_file() else b""
-        assert str(ROOT).encode() not in content, f"{name} holds this checkout's path"
-        assert home == "/" or f"{home}/".encode() not in content, f"{name} holds this user's home"

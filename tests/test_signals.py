@@ -29,14 +29,12 @@ def unchanged() -> Iterator[None]:
 
 def test_signals_are_heard_and_do_nothing_else() -> None:
     before = [signal.getsignal(number) for number in signals.HANDLED]
-    with signals.listen() as heard:
+    with pytest.raises(ValueError), signals.listen() as heard:
         assert signals.strongest(heard) is None
         os.kill(os.getpid(), SIGTERM)
         os.kill(os.getpid(), SIGUSR1)
         assert sorted(heard) == [SIGUSR1, SIGTERM]
         assert signals.strongest(heard) == SIGTERM, "who cancels does not want it run again"
-    assert [signal.getsignal(number) for number in signals.HANDLED] == before
-    with pytest.raises(ValueError), signals.listen():
         raise ValueError
     assert [signal.getsignal(number) for number in signals.HANDLED] == before
 
@@ -77,11 +75,10 @@ def test_a_signal_waits_for_a_process_that_is_still_starting() -> None:
     assert SIGUSR1 not in signal.pthread_sigmask(signal.SIG_BLOCK, ()), "here it arrives as before"
 
 
-def test_a_stop_states_where_and_whether_to_run_again() -> None:
+def test_a_stop_has_its_exit_code_and_is_no_exception_that_a_user_catches() -> None:
     again, final = (signals.Stopped(number, 3, 12) for number in signals.HANDLED)
-    assert str(again) == "SIGUSR1 at epoch 3, step 12: checkpointed"
     assert (again.exit_code, final.exit_code) == (75, 143)
-    assert not isinstance(again, Exception), "a user's `except Exception` lets it pass"
+    assert not isinstance(again, Exception)
 
 
 def test_one_that_comes_while_python_ends_does_not_change_the_exit_code() -> None:

@@ -19,7 +19,9 @@ def register(main):
 """
 
 
-def test_a_companion_with_commands_adds_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_companion_with_commands_adds_them_and_none_is_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("greeting", "silent"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").touch()
@@ -30,10 +32,6 @@ def test_a_companion_with_commands_adds_them(tmp_path: Path, monkeypatch: pytest
     main = click.Group()
     cli.register_companions(main)
     assert main.commands.keys() == {"greet"}
-
-
-def test_an_installation_without_companions_has_the_core_s_commands(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "companions", None)  # as if there were no such package
-    main = click.Group()
-    cli.register_companions(main)
-    assert not main.commands
+    cli.register_companions(bare := click.Group())
+    assert not bare.commands

@@ -20,9 +20,6 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "env/apptainer"
 RUN = FOLDER / "run.sh"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-# Of Apptainer's grammar (pkg/build/types/parser in its source).
-SECTIONS = {"arguments", "environment", "files", "help", "labels", "post", "pre", "runscript", "setup", "startscript"}
-SECTIONS |= {"test"}
 VARIABLE = re.compile(r"{{\s*(\w+)\s*}}")
 
 
@@ -45,67 +42,46 @@ class Definition:
 VARIANTS = {name: Definition(FOLDER / f"{name}.def") for name in ("cuda", "rocm")}
 
 
-def pins() -> dict[str, str]:
-    lines = (ROOT / "env/constraints.txt").read_text().splitlines()
-    return dict(line.split("==") for line in lines if "==" in line and not line.startswith("#"))
+def test_both_variants_are_whole_and_do_the_same() -> None:
+    cuda, rocm = VARIANTS.values()
+    for name in ("files", "post", "environment", "runscript", "test"):
+        assert cuda.sections[name] == rocm.sections[name], name
+    for variant in (cuda, rocm):
+        everything = "\n".join([*variant.header.values(), *variant.sections.values()])
+        assert set(VARIABLE.findall(everything)) == variant.arguments.keys(), "each is used, each has a default"
+        assert variant.filled(variant.header["Bootstrap"]) == "docker"
 
 
-@pytest.mark.parametrize("one", VARIANTS.values(), ids=VARIANTS)
-def test_a_definition_is_whole(one: Definition) -> None:
-    assert one.sections.keys() <= SECTIONS
-    assert {"labels", "help", "files", "post", "environment", "runscript", "test"} <= one.sections.keys()
-    assert one.header.keys() == {"Bootstrap", "From"}
-    assert one.filled(one.header["Bootstrap"]) == "docker"
-    everything = "\n".join([*one.header.values(), *one.sections.values()])
-    assert set(VARIABLE.findall(everything)) == one.arguments.keys(), "each is used, each has a default"
-
-
-@pytest.mark.parametrize("one", VARIANTS.values(), ids=VARIANTS)
-def test_versions_are_in_step(one: Definition) -> None:
+@pytest.mark.parametrize("variant", VARIANTS.values(), ids=VARIANTS)
+def test_versions_are_in_step(variant: Definition) -> None:
     wanted = {requirement.name: requirement for requirement in map(Requirement, PROJECT["dependencies"])}
     for name in ("torch", "torchvision"):
-        assert wanted[name].specifier.contains(one.arguments[name])
-    python = re.fullmatch(r"python:(\d+\.\d+)-slim-\w+", one.arguments["base"])[1]
+        assert wanted[name].specifier.contains(variant.arguments[name])
+    python = re.fullmatch(r"python:(\d+\.\d+)-slim-\w+", variant.arguments["base"])[1]
     assert Requirement(f"python{PROJECT['requires-python']}").specifier.contains(python)
-    assert f"image.version {PROJECT['version']}\n" in one.sections["labels"]
+    assert f"image.version {PROJECT['version']}\n" in variant.sections["labels"]
 
 
 def test_the_pins_are_those_of_laptop_and_ci_where_the_build_allows() -> None:
-    pinned = pins()
-    assert {name: VARIANTS["cuda"].arguments[name] for name in ("torch", "torchvision")} == {
-        name: pinned[name] for name in ("torch", "torchvision")
-    }
+    pins = (ROOT / "env/constraints.txt").read_text().splitlines()
+    assert {f"{name}=={VARIANTS['cuda'].arguments[name]}" for name in ("torch", "torchvision")} <= set(pins)
     lumi = tomllib.loads((ROOT / "jobs/clusters/lumi-g.toml").read_text())
     assert VARIANTS["rocm"].arguments["build"] == lumi["software"]["torch"]
 
 
-def test_both_variants_do_the_same() -> None:
-    cuda, rocm = (one.sections for one in VARIANTS.values())
-    for name in ("files", "post", "environment", "runscript", "test"):
-        assert cuda[name] == rocm[name], name
-
-
-@pytest.mark.parametrize("one", VARIANTS.values(), ids=VARIANTS)
-def test_what_is_copied_into_the_image_exists_and_is_no_code(one: Definition) -> None:
-    lines = [line.split() for line in one.sections["files"].splitlines() if line.strip() and "#" not in line]
-    assert {source for source, _ in lines} == {"pyproject.toml", "README.md", "LICENSE", "env/constraints.txt"}
-    for source, _ in lines:
-        assert (ROOT / source).is_file()
-
-
 @pytest.mark.parametrize("section", ["post", "environment", "runscript", "test"])
-@pytest.mark.parametrize("one", VARIANTS.values(), ids=VARIANTS)
-def test_its_scripts_are_shell(one: Definition, section: str) -> None:
-    script = one.filled(one.sections[section])
+def test_its_scripts_are_shell(section: str) -> None:
+    script = VARIANTS["cuda"].filled(VARIANTS["cuda"].sections[section])
     done = subprocess.run(["sh", "-n"], input=script, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
 
 
 def test_the_image_has_the_command_and_the_engine_but_no_code(tmp_path: Path) -> None:
     """What `pip install .` makes of the files that are copied: an import finds the mounted clone or nothing."""
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in re.findall(r"^ +([^#\s]+) ", VARIANTS["cuda"].sections["files"], re.M):
         shutil.copy(ROOT / name, tmp_path)
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", tmp_path, tmp_path]
+    options = ["--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", tmp_path]
+    command = [sys.executable, "-m", "pip", "wheel", *options, tmp_path]
     subprocess.run(command, check=True, capture_output=True, timeout=200)
     (wheel,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
@@ -190,20 +166,20 @@ def test_the_gpu_decides(clone: Path, path: str, device: str | None, flag: str |
         (["true"], {"HPC_IMAGE": "/no/such.sif"}, "no image /no/such.sif"),
         (["true"], {"HPC_RESULTS": "here"}, "not an absolute path"),
         (["true"], {"HPC_DATA": "/tmp/a:b"}, "colon"),
-        (["true"], {"PATH": "/usr/bin:/bin"}, "neither apptainer nor singularity"),
     ],
-    ids=["nothing", "no image", "relative", "colon", "no apptainer"],
 )
 def test_what_cannot_work_is_refused(
-    clone: Path, path: str, tmp_path: Path, monkeypatch, command: list[str], environment: dict[str, str], says: str
+    clone: Path, path: str, command: list[str], environment: dict, says: str
 ) -> None:
-    if "PATH" in environment and (shutil.which("apptainer") or shutil.which("singularity")):
-        pytest.skip("there is one here")
-    monkeypatch.chdir(tmp_path)
     done = run(clone, path, *command, **environment)
-    assert done.returncode == 2
-    assert done.stderr.startswith("error: ") and says in done.stderr
-    assert not (tmp_path / "here").exists()
+    assert done.returncode == 2 and says in done.stderr
+
+
+def test_without_apptainer_it_is_refused(clone: Path) -> None:
+    if shutil.which("apptainer") or shutil.which("singularity"):
+        pytest.skip("there is one here")
+    done = run(clone, "/usr/bin:/bin", "true")
+    assert done.returncode == 2 and "neither apptainer nor singularity" in done.stderr
 
 
 @pytest.mark.parametrize("script", [RUN, ROOT / "env/nsight.sh"], ids=["run.sh", "nsight.sh"])

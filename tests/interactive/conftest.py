@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +16,15 @@ from IPython.core.interactiveshell import InteractiveShell
 from hpc_utils.workspace import Launch
 
 HANG = 120  # s after which something that should have ended counts as hanging
+
+
+KERNEL = """
+import pathlib, time
+from hpc_utils.interactive.engines import start
+crew = start({arguments})
+pathlib.Path("started").touch()
+time.sleep(600)
+"""
 
 
 @dataclass
@@ -56,3 +67,22 @@ def wait_until_gone(folder: Path, within: float = HANG) -> None:
     while members(folder) or folder.exists():
         assert time.monotonic() < until, f"left: {members(folder)}, folder: {folder.exists()}"
         time.sleep(0.1)
+
+
+@pytest.fixture
+def kernel(tmp_path: Path) -> Iterator[Callable[[str], subprocess.Popen]]:
+    """`kernel(arguments)`: another process that starts engines; waits for its file `until`, by default for the engines."""
+    processes = []
+
+    def run(arguments: str, until: str = "started") -> subprocess.Popen:
+        processes.append(subprocess.Popen([sys.executable, "-c", KERNEL.format(arguments=arguments)], cwd=tmp_path))
+        deadline = time.monotonic() + HANG
+        while not (tmp_path / until).exists():
+            assert time.monotonic() < deadline, f"{until} did not come"
+            time.sleep(0.05)
+        return processes[0]
+
+    yield run
+    for process in processes:
+        process.kill()
+        process.wait()

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from hpc_utils.interactive.engines import EnginesError, start
+from tests.support import soak
 
 from .conftest import HANG, members, wait_until_gone
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a child with its parent")
-KERNEL = """
-import pathlib, sys, time
-from hpc_utils.interactive.engines import start
-crew = start(2)
-pathlib.Path("started").touch()
-time.sleep(600)
-"""
 
 
 @pytest.fixture(autouse=True)
@@ -39,30 +31,23 @@ def folder_of_set(tmp_path: Path) -> Path:
     return folder
 
 
-def wait_for(file: Path) -> None:
-    until = time.monotonic() + HANG
-    while not file.exists():
-        assert time.monotonic() < until, f"{file} did not come"
-        time.sleep(0.05)
+def test_the_end_of_a_with_block_ends_all_and_removes_its_files_also_on_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), start(2) as crew:
+        folder = folder_of_set(tmp_path)
+        assert len(members(folder)) >= 3, "a controller and two engines"
+        raise ZeroDivisionError
+    wait_until_gone(folder)
+    crew.close()
 
 
-@contextlib.contextmanager
-def starting(folder: Path) -> Iterator[subprocess.Popen]:
-    """Another process that starts two engines."""
-    process = subprocess.Popen([sys.executable, "-c", KERNEL], cwd=folder)
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-
-
-@pytest.fixture
-def kernel(tmp_path: Path) -> Iterator[subprocess.Popen]:
-    """Another process that has started two engines."""
-    with starting(tmp_path) as process:
-        wait_for(tmp_path / "started")
-        yield process
+@linux
+@pytest.mark.parametrize("how", [signal.SIGKILL, soak(signal.SIGTERM)])
+def test_they_end_with_the_kernel(kernel: Callable, tmp_path: Path, how: signal.Signals) -> None:
+    process = kernel("2")
+    folder = folder_of_set(tmp_path)
+    assert members(folder)
+    process.send_signal(how)
+    wait_until_gone(folder)
 
 
 @pytest.fixture
@@ -78,31 +63,6 @@ def engine_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[st
     return write
 
 
-def test_close_ends_all_and_removes_its_files(tmp_path: Path) -> None:
-    crew = start(2)
-    folder = folder_of_set(tmp_path)
-    assert len(members(folder)) >= 3, "a controller and two engines"
-    crew.close()
-    wait_until_gone(folder)
-    crew.close()
-
-
-def test_the_end_of_a_with_block_is_the_end_also_on_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ZeroDivisionError), start(1):
-        folder = folder_of_set(tmp_path)
-        raise ZeroDivisionError
-    wait_until_gone(folder)
-
-
-@linux
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM], ids=lambda how: how.name)
-def test_they_end_with_the_kernel(kernel: subprocess.Popen, tmp_path: Path, how: signal.Signals) -> None:
-    folder = folder_of_set(tmp_path)
-    assert members(folder)
-    kernel.send_signal(how)
-    wait_until_gone(folder)
-
-
 def test_an_engine_that_cannot_start_is_reported_at_once(tmp_path: Path, engine_does: Callable) -> None:
     first = f"os.mkdir({str(tmp_path / 'first')!r}); time.sleep(1); print('no such luck', flush=True); os._exit(3)"
     engine_does(f"if not os.path.exists({str(tmp_path / 'first')!r}): {first}")
@@ -114,14 +74,15 @@ def test_an_engine_that_cannot_start_is_reported_at_once(tmp_path: Path, engine_
 
 
 @linux
-def test_a_kernel_that_is_killed_during_the_start_leaves_nothing(tmp_path: Path, engine_does: Callable) -> None:
+def test_a_kernel_that_is_killed_during_the_start_leaves_nothing(
+    tmp_path: Path, engine_does: Callable, kernel: Callable
+) -> None:
     engine_does(f"open({str(tmp_path / 'begun')!r}, 'w').close(); time.sleep(600)")
-    with starting(tmp_path) as kernel:
-        wait_for(tmp_path / "begun")
-        folder = folder_of_set(tmp_path)
-        assert len(members(folder)) >= 2, "a controller and an engine"
-        kernel.kill()
-        wait_until_gone(folder)
+    process = kernel("2", until="begun")
+    folder = folder_of_set(tmp_path)
+    assert len(members(folder)) >= 2, "a controller and an engine"
+    process.kill()
+    wait_until_gone(folder)
 
 
 def test_engines_that_do_not_come_in_time_leave_nothing(tmp_path: Path) -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import stat
-import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,14 +17,6 @@ from hpc_utils.launch.slurm_commands import SlurmError, ask
 from hpc_utils.rehearsal import Cluster
 
 from .conftest import HANG, Notebook
-
-KERNEL = """
-import pathlib, time
-from hpc_utils.interactive.engines import start
-crew = start(2, "slurm", ["--nodes=2"])
-pathlib.Path("started").touch()
-time.sleep(600)
-"""
 
 
 @pytest.fixture
@@ -43,6 +34,13 @@ def place(results: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> P
 def jobs() -> list[str]:
     rows = [line.split() for line in ask(["squeue", "--me", "--noheader", "--format=%i %j"]).splitlines()]
     return [job for job, name in rows if name.startswith(".engines-")]
+
+
+def wait_until_gone(place: Path) -> None:
+    until = time.monotonic() + HANG
+    while jobs() or list(place.glob(".engines-*")):
+        assert time.monotonic() < until
+        time.sleep(0.2)
 
 
 @pytest.fixture
@@ -73,11 +71,7 @@ def test_ranks_on_two_nodes_hear_each_other_and_a_failing_one_ends_the_cell(
     crew.join()
     notebook.px("dist.all_reduce(x)")
     crew.close()
-    end = time.monotonic() + HANG
-    while jobs():  # it is completing
-        assert time.monotonic() < end
-        time.sleep(0.2)
-    assert not list(place.glob(".engines-*"))
+    wait_until_gone(place)
 
 
 def test_a_job_that_waits_too_long_is_cancelled(place: Path) -> None:
@@ -93,21 +87,11 @@ def test_what_slurm_refuses_is_reported_in_its_words(place: Path) -> None:
     assert not list(place.glob(".engines-*"))
 
 
-def test_the_job_ends_with_the_kernel(place: Path, tmp_path: Path) -> None:
-    process = subprocess.Popen([sys.executable, "-c", KERNEL], cwd=tmp_path)
-    try:
-        until = time.monotonic() + HANG
-        while not (tmp_path / "started").exists():
-            assert time.monotonic() < until
-            time.sleep(0.1)
-        assert jobs()
-        process.send_signal(signal.SIGKILL)
-        while jobs() or list(place.glob(".engines-*")):
-            assert time.monotonic() < until + HANG
-            time.sleep(0.2)
-    finally:
-        process.kill()
-        process.wait()
+def test_the_job_ends_with_the_kernel(place: Path, kernel: Callable) -> None:
+    process = kernel("2, 'slurm', ['--nodes=2']")
+    assert jobs()
+    process.send_signal(signal.SIGKILL)
+    wait_until_gone(place)
 
 
 def test_without_slurm_there_is_a_clear_error(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:

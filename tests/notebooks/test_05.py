@@ -70,8 +70,6 @@ def test_an_ablation_and_a_factorial_are_described(executed, as_ladder, tmp_path
         found.tables
     )
     for cited, unit in (
-        ("speed-best[study=mine]", "ratio"),
-        ("speed-gains.alone[study=mine, step=bf16]", "ratio"),
         ("speed-speeds[study=mine, label=plain]", "samples/s"),
         ("speed-learnt.verdict[study=mine, step=bf16, measure=accuracy]", "text"),
         ("speed-phases.data[study=mine, step=plain]", "ms"),

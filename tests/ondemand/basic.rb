@@ -20,18 +20,12 @@ def basic_script(folder)
 
     clean_up () {
       echo "Cleaning up..."
-      [[ -e "#{folder}/clean.sh" ]] && source "#{folder}/clean.sh"
       [[ ${SCRIPT_PID} ]] && pkill -P ${SCRIPT_PID} || :
       pkill -P $$
       exit ${1:-0}
     }
 
     source_helpers () {
-      random_number () {
-        shuf -i ${1}-${2} -n 1
-      }
-      export -f random_number
-
       # [HOST:]PORT; 0: something listens there
       port_used () {
         local host=localhost
@@ -51,17 +45,6 @@ def basic_script(folder)
         return 1
       }
       export -f find_port
-
-      # [HOST:]PORT [SECONDS]
-      wait_until_port_used () {
-        local attempt
-        for ((attempt = 0; attempt < ${2:-30} * 2; attempt++)); do
-          port_used "$1" && return 0
-          sleep 0.5
-        done
-        return 1
-      }
-      export -f wait_until_port_used
 
       # [LENGTH]
       create_passwd () (

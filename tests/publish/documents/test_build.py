@@ -15,8 +15,6 @@ import pypdf
 import pytest
 
 from hpc_utils import provenance
-from hpc_utils.analyze.value import Value
-from hpc_utils.publish.documents import sets
 from hpc_utils.publish.documents.faults import DocumentError
 
 from .conftest import PAPER, ROOT, Paper
@@ -56,21 +54,6 @@ def test_text_has_values_in_every_form_and_place(built: Path) -> None:
     assert len(sources) == 3, "of the figure, the table and the typed table"
 
 
-def test_a_value_without_runs_states_its_evidence() -> None:
-    page = {
-        "notebook": "04_profiling",
-        "commit": "9ab2b2471514",
-        "runs": {},
-        "files": {"profile:nsys/a.nsys-rep": "1"},
-    }
-    value = Value("profiles.busy", 0.5, "share", "A share.")
-    assert (
-        sets.SetItem("p", value, page).source()
-        == "chapter 04_profiling, profiles of others, no run, drawn at 9ab2b24"
-    )
-    assert sets.SetItem("p", value, {**page, "files": {}, "commit": None}).source() == "chapter 04_profiling, no run"
-
-
 def test_the_colophon_lists_the_resources(paper: Paper) -> None:
     """In the list of numbers and the PDF's properties; in a paper it takes no page, in a report it does."""
     paper.say("Elsewhere: {{rehearsal:efficiency[world_size=2]}}.")
@@ -80,23 +63,11 @@ def test_the_colophon_lists_the_resources(paper: Paper) -> None:
     assert "Colophon" in said and "Colophon" not in text(paper.folder / "build/paper.pdf")
     for part in (
         "Results: laptop", "Results: rehearsal", "PyTorch 2.13.0", "AMD EPYC (4 runs)", "Slurm jobs 41, 45, 57, 75",
-        "directly on the machine", "device-hours", "core-hours of processors", "energy not known: no run had a counter",
-        "hpc paper paper", "paper-numbers.pdf, .csv",
+        "device-hours", "core-hours of processors", "energy not known", "hpc paper paper",
     ):  # fmt: skip
         assert part in said and part in about
     for page in (paper.root / "sets").glob("*/exports/*.json"):
         assert json.loads(page.read_text())["fingerprint"][:12] in said
-
-
-def test_one_changed_value_changes_every_place(paper: Paper) -> None:
-    paper.export(efficiency=0.712)
-    paper.build()
-    for name in ("paper", "slides", "paper-numbers"):
-        said = text(paper.folder / f"build/{name}.pdf")
-        assert "71.2 %" in said
-        assert "72.3" not in said
-    for style in ("ieee", "acm"):
-        assert "72.3" not in (paper.folder / f"build/tex/{style}/paper.tex").read_text()
 
 
 def test_each_number_leads_to_its_row_and_the_executed_chapter(built: Path) -> None:
@@ -114,14 +85,6 @@ def test_each_number_leads_to_its_row_and_the_executed_chapter(built: Path) -> N
     assert "10 Gbit/s a setting of the experiments; paper/paper.md:" in said
     files = [link for link in links("paper-numbers.pdf") if "://" not in link]
     assert any(link.endswith(".ipynb") for link in files) and all((built / link).exists() for link in files)
-
-
-def test_apostrophes_are_printed_as_such(paper: Paper) -> None:
-    paper.put(PAPER.replace("name: Ada Example", "name: The study's authors") + "\nHorizon 2020's Annex.\n")
-    paper.build("paper")
-    said = text(paper.folder / "build/paper.pdf")
-    assert "The study\u2019s authors" in said
-    assert "2020\u2019s Annex" in said
 
 
 def test_a_document_alone_has_its_numbers_with_all_runs_beside_it(paper: Paper) -> None:
@@ -149,39 +112,38 @@ def test_same_sources_same_bytes(paper: Paper, tmp_path: Path) -> None:
 
 
 def test_slides_are_wide_and_one_for_each_heading(built: Path) -> None:
-    pages = pypdf.PdfReader(built / "slides.pdf").pages
-    assert len(pages) == 1  # with title and authors above
-    assert pages[0].mediabox.width / pages[0].mediabox.height == pytest.approx(16 / 9, rel=0.01)
-    assert "What limits" in pages[0].extract_text() and "Source: chapter 03_scaling" in text(built / "slides.pdf")
-    assert pages[0]["/Resources"].get("/XObject"), "a figure that was not found would leave its frame empty"
+    (page,) = pypdf.PdfReader(built / "slides.pdf").pages  # with title and authors above
+    assert page.mediabox.width / page.mediabox.height == pytest.approx(16 / 9, rel=0.01)
+    assert "What limits" in page.extract_text() and "Source: chapter 03_scaling" in text(built / "slides.pdf")
+    assert page["/Resources"].get("/XObject"), "a figure that was not found would leave its frame empty"
 
 
-@pytest.mark.parametrize("template", ["report", "proposal"])
-def test_one_column_templates(paper: Paper, template: str) -> None:
-    toml = (paper.folder / "paper.toml").read_text().replace('template = "paper"\n', f'template = "{template}"\n')
-    paper.put(toml, "paper.toml")
-    paper.build("paper")
-    said = text(paper.folder / "build/paper.pdf")
-    assert "72.3 % [64.1, 80.7]" in said and "Colophon" in said
-
-
-def test_headings_titles_and_links_hold_values(paper: Paper) -> None:
-    said = PAPER.replace("title: A small study", 'title: "Reaching {{laptop:efficiency[world_size=2]}}"')
-    paper.put(
-        f"{said}\n# At {{{{laptop:efficiency[world_size=2]|low}}}}\n\n[See {{{{link.bandwidth}}}}](https://example.org).\n"
-    )
-    paper.build("paper")
-    pdf = pypdf.PdfReader(paper.folder / "build/paper.pdf")
-    assert pdf.metadata.title.replace("\u00a0", " ") == "Reaching 72.3 %"
-    assert "2 At 64.1 %" in text(paper.folder / "build/paper.pdf")
-    assert "See 9.40 Gbit/s." in text(paper.folder / "build/paper.pdf")
-
-
-def test_a_picture_of_ones_own(paper: Paper) -> None:
+def test_whatever_stands_in_a_text_is_printed(paper: Paper) -> None:
     shutil.copy(paper.root / "sets/laptop/figures/efficiency.png", paper.folder / "my picture_1.png")
-    paper.put(f'{PAPER}\n![Mine.](<my picture_1.png>){{#fig:mine source="drawn by us"}}\n')
+    front = PAPER.replace("title: A small study", 'title: "Reaching {{laptop:efficiency[world_size=2]}}"')
+    paper.put(f"""{front.replace("name: Ada Example", "name: The study's authors")}
+# At {{{{laptop:efficiency[world_size=2]|low}}}}
+
+[See {{{{link.bandwidth}}}}](https://example.org) and Horizon 2020's Annex.
+
+![Mine.](<my picture_1.png>){{#fig:mine source="drawn by us"}}
+
+| a |
+|---|
+| - minus |
+
+Nothing []{{.cell n=99}} here.
+""")
     paper.build("paper")
-    assert "Source: drawn by us." in text(paper.folder / "build/paper.pdf")
+    assert (
+        pypdf.PdfReader(paper.folder / "build/paper.pdf").metadata.title.replace("\u00a0", " ") == "Reaching 72.3 %"
+    )
+    said = text(paper.folder / "build/paper.pdf")
+    for part in (
+        "2 At 64.1 %", "See 9.40 Gbit/s", "The study\u2019s authors", "2020\u2019s Annex", "Source: drawn by us.", "- minus",
+        "Nothing here.",
+    ):  # fmt: skip
+        assert part in said
     assert "my-picture-1.png}" in (paper.folder / "build/tex/ieee/paper.tex").read_text()
 
 
@@ -197,7 +159,10 @@ def test_claims_print_their_verdicts(paper: Paper) -> None:
     logged: list[str] = []
     paper.build("paper", log=logged.append)
     said = text(paper.folder / "build/paper.pdf")
-    assert "We say: Two ranks reach at least 50 % (the data support it: 72.3 % [64.1, 80.7]" in said
+    support = (
+        "Two ranks reach at least 50 % (the data support it: 72.3 % [64.1, 80.7], at least 50 % claimed, 3 repeats)"
+    )
+    assert f"We say: {support}" in said and said.count(support) == 2
     assert "the data refute it" in said
     assert [line for line in logged if line.startswith("  does not hold: perfect: ")]
 
@@ -207,16 +172,6 @@ def test_what_other_analysis_computed_is_reported_and_built(paper: Paper, monkey
     logged: list[str] = []
     assert paper.build("paper", log=logged.append)
     assert [line for line in logged if "was computed by other code than is here now" in line]
-
-
-def test_claims_that_name_nothing_are_faults(paper: Paper) -> None:
-    paper.put(
-        '[efficient]\nsentence = "It is"\ntests = [{ value = "eficiency[world_size=2]", at_least = 1.2 }]\n',
-        "claims.toml",
-    )
-    paper.say("{{claim:efficient}}")
-    (fault,) = paper.faults()
-    assert fault.startswith("paper/claims.toml:1: efficient.tests.1: no table eficiency")
 
 
 def test_the_command_lists_faults_and_exits_with_two(paper: Paper) -> None:
@@ -232,14 +187,8 @@ def test_the_command_lists_faults_and_exits_with_two(paper: Paper) -> None:
             cwd=ROOT, env={**os.environ, "COLUMNS": "200"},
         )  # fmt: skip
 
-    listed = hpc("--values", "eff*")
-    for part in (
-        "laptop:efficiency",
-        "rehearsal:efficiency",
-        "Strong-scaling efficiency of two ranks.",
-        "world_size (count)",
-    ):
-        assert part in listed.stdout
+    listed = hpc("--values", "eff*").stdout
+    assert "laptop:efficiency" in listed and "rehearsal:efficiency" in listed and "world_size (count)" in listed
     done = hpc("--check")
     assert (done.returncode, "no faults" in done.stdout) == (0, True), done.stderr
     assert not (paper.folder / "build").exists()
@@ -247,13 +196,6 @@ def test_the_command_lists_faults_and_exits_with_two(paper: Paper) -> None:
     failed = hpc("paper")
     assert failed.returncode == 2
     assert f"paper/paper.md:{line}: '72 %' is typed by hand" in failed.stderr
-
-
-def test_a_cell_that_looks_like_a_list_and_an_unknown_placeholder_are_text(paper: Paper) -> None:
-    paper.say("| a |\n|---|\n| - minus |\n\nNothing []{.cell n=99} here.")
-    paper.build("paper")
-    said = text(paper.folder / "build/paper.pdf")
-    assert "- minus" in said and "Nothing here." in said
 
 
 @pytest.mark.parametrize("folder", ["sets/laptop", "sets/none"])

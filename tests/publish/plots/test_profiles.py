@@ -41,8 +41,6 @@ def test_lanes_are_what_there_is_and_steps_that_touch_are_distinguished() -> Non
     assert [text.get_text() for text in second.get_yticklabels()] == ["compute"]
     assert sorted(line.get_xdata()[0] for line in first.lines) == pytest.approx([0, 50])
     assert labels(figure) == {"data", "forward", "a step begins"}
-    heights = first.collections[2].get_paths()[0].vertices  # compute: 40 ms of the first lane below the host's
-    assert heights[:, 1].max() == pytest.approx(-0.2, abs=0.01)
     assert timelines.chart([], "t", "none").figure is None
 
 
@@ -53,8 +51,6 @@ def test_the_data_of_a_timeline_hold_from_row_to_row() -> None:
     lengths = np.diff([*frame.ms, 100.0])
     assert (lengths * frame["rank 0, GPU 0: compute"]).sum() == pytest.approx(50, abs=0.1)
     assert (lengths * frame["rank 0, GPU 0: data"]).sum() == pytest.approx(15, abs=0.1)
-    late = timelines.shares([timeline(WORK, RANGES)], begin=60, milliseconds=10)
-    assert late.ms.iloc[0] == pytest.approx(60) and late["rank 0, GPU 0: memory"].iloc[0] == 1
 
 
 def test_a_step_s_bar_is_whole_and_states_the_medians() -> None:
@@ -64,13 +60,8 @@ def test_a_step_s_bar_is_whole_and_states_the_medians() -> None:
     assert [end for _, end in ends(figure.axes[0])].count(100) == 2
     written = {text.get_text() for text in figure.axes[0].texts}
     assert {"50", "30", "5", "60", "input-bound"} <= written, "numbers are those of the values, not the scaled ones"
-
-
-def test_a_bar_of_kinds_is_whole() -> None:
-    frame = pd.DataFrame({"configuration": ["a"], "GEMM": [0.7], "other": [0.3]})
-    figure = profiles.kinds(frame).figure
-    assert max(end for _, end in ends(figure.axes[0])) == pytest.approx(100)
-    assert {"70", "30"} <= {text.get_text() for text in figure.axes[0].texts}
+    kinds = profiles.kinds(pd.DataFrame({"configuration": ["a"], "GEMM": [0.7], "other": [0.3]})).figure
+    assert max(end for _, end in ends(kinds.axes[0])) == pytest.approx(100)
 
 
 def test_promises_are_next_to_what_came_of_them() -> None:
@@ -88,8 +79,6 @@ def test_promises_are_next_to_what_came_of_them() -> None:
     promised = next(one for one in axes.collections if one.get_label() == "promised at most").get_offsets()
     assert np.ma.filled(promised[0], nan).tolist() == pytest.approx([2.0, 0])
     assert lines(axes)["measured"].get_xdata().tolist() == [1.8, 0.7]
-    reach = axes.containers[0].lines[2][0].get_segments()
-    assert reach[0][:, 0].tolist() == pytest.approx([1.5, 2.1]) and len(reach[1]) == 0
 
 
 def test_kernels_state_their_time_and_the_monitor_has_a_panel_for_what_it_measured() -> None:
@@ -100,10 +89,9 @@ def test_kernels_state_their_time_and_the_monitor_has_a_panel_for_what_it_measur
     assert all(part in shown for part in ("gemm", "2.0 ms in 3", "6.0 ms in 1"))
     names = ("utilisation", "memory_bytes", "power_watts", "temperature")
     frame = pd.DataFrame({"seconds": [0, 1], "device": "cpu"} | {name: [2.0**30] * 2 for name in names})
-    for left in (2, 3, 4):
+    for left in (2, 4):
         figure = profiles.utilisation(frame.assign(**dict.fromkeys(names[left:], np.nan))).figure
         assert len(figure.axes) == left
-    assert figure.axes[1].get_ylim()[1] > 1.05, "what stays the same is not on the edge"
 
 
 def test_the_roof_bends_where_arithmetic_becomes_the_limit() -> None:
