@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from hpc_utils.records import probes
@@ -45,8 +46,6 @@ def _first_seconds(record: Record, place: Record, load: Record) -> stats.Estimat
     # All ranks share a pass and read at once: a rank's batch takes as many times longer as there are ranks.
     ranks = record["nodes"] * record["ranks_per_node"]
     size = load["batch"] * ranks * record["bytes"] / record["images"]
-    extra_seconds = [
-        max(0.0, cold - warm) * size / place["cold"]["bytes"]
-        for cold, warm in zip(place["cold"]["seconds"], place["warm"]["seconds"], strict=True)
-    ]
-    return stats.median([warm + extra for warm, extra in zip(load["seconds_per_batch"], extra_seconds, strict=True)])
+    cold, warm = (np.array(place[state]["seconds"]) for state in ("cold", "warm"))
+    extra = np.maximum(0, cold - warm) * size / place["cold"]["bytes"]
+    return stats.median(load["seconds_per_batch"] + extra)
