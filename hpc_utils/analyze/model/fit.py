@@ -193,16 +193,15 @@ def fit(measured: pd.DataFrame, work: Work) -> Fitted:
 
 
 def families(runs: pd.DataFrame) -> list[pd.DataFrame]:
-    """The runs that one model can be fitted to, for each model; that with most configurations first.
+    """The runs that one model can be fitted to, for each model; that with most runs first.
 
     One workload and loop on one kind of device with one `bucket_mb`, whatever layout, batch and link. Without barred and
     profiled runs, and without those that compress or accumulate gradients.
     """
-    keys = [*(name for name in SAME if name not in ("device", "link_gbit")), "bucket_mb"]
+    keys = [*(name for name in SAME if name != "link_gbit"), "bucket_mb"]
     plain = runs.comm_hook.fillna("none").eq("none") & runs.accumulate.fillna(1).eq(1)
     runs = usable(runs[runs.parallel.isin(MODELLED) & plain]).fillna({"bucket_mb": BUCKET_MB})
-    groups = [group for _, group in runs.groupby(keys, dropna=False)]
-    return sorted(groups, key=lambda group: points(group).groupby(POINT).ngroups, reverse=True)
+    return sorted((family for _, family in runs.groupby(keys, dropna=False)), key=len, reverse=True)
 
 
 class Answer(NamedTuple):

@@ -6,7 +6,7 @@ Reads the records of `hpc bench allreduce` (`records.probes`, kind `allreduce`).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,26 +45,23 @@ class LinkFit(NamedTuple):
     worst: float = math.nan
     caveat: str = ""
 
-    def ring(self, sizes: np.ndarray, ranks: int) -> np.ndarray:
-        """Seconds of an all-reduce of so many bytes as a ring over this link."""
-        return _ring(sizes, ranks, Link(self.latency.value, self.bandwidth.value))
 
+def bandwidths(record: Record | None) -> pd.DataFrame:
+    """One row per group and message size: median time of the slowest rank over repeats; empty without a record.
 
-def bandwidths(record: Record) -> pd.DataFrame:
-    """One row per group and message size: median time of the slowest rank over repeats.
-
-    Columns: group, ranks, nodes, bytes (of the message); seconds, low, high (95 %), repeats; algorithm_bandwidth and
-    bus_bandwidth (byte/s, of the median); modelled (s, by `fit`).
+    Columns: group, ranks, nodes, bytes (of the message); seconds, low, high (95 %), repeats; bus_bandwidth (byte/s, of the
+    median); modelled (s, by `fit`).
     """
     rows = []
-    for name, group in record["groups"].items():
+    for name, group in record["groups"].items() if record else ():
         link = fit(record, name)
+        modelled = Link(link.latency.value, link.bandwidth.value)
         for sample in group["samples"]:
             seconds = stats.median(sample["seconds"])
-            algorithm, bus = allreduce_cost.bandwidths(sample["bytes"], seconds.value, group["ranks"])
+            _, bus = allreduce_cost.bandwidths(sample["bytes"], seconds.value, group["ranks"])
             row = {"group": name, "ranks": group["ranks"], "nodes": group["nodes"], "bytes": sample["bytes"]}
-            row |= seconds.measure("seconds") | {"algorithm_bandwidth": algorithm, "bus_bandwidth": bus}
-            rows.append(row | {"modelled": link.ring(sample["bytes"], group["ranks"])})
+            row |= seconds.measure("seconds") | {"bus_bandwidth": bus}
+            rows.append(row | {"modelled": _ring(sample["bytes"], group["ranks"], modelled)})
     return pd.DataFrame(rows)
 
 
@@ -83,12 +80,6 @@ def link_table(records: Iterable[Record]) -> pd.DataFrame:
             row |= link.latency.columns("latency") | link.bandwidth.columns("bandwidth")
             rows.append(row | {"residual": link.residual, "worst": link.worst, "caveat": link.caveat})
     return pd.DataFrame(rows, columns=COLUMNS).astype({"link_gbit": float})
-
-
-def newest(records: Sequence[Record]) -> Record:
-    """The newest measurement (the first) over several nodes and unlimited links, else the newest, else one without groups."""
-    several = [record for record in records if record["nodes"] > 1 and not record["link_gbit"]]
-    return next(iter(several or records), {"groups": {}})
 
 
 def fit(record: Record, group: str) -> LinkFit:
@@ -137,7 +128,7 @@ def fit(record: Record, group: str) -> LinkFit:
     relative = np.abs(ring(logs) / times - 1)
     worst = float(relative.max())
     residual = float(np.sqrt((relative**2).mean()))
-    errors = f"off by {worst:.0%} at {sizes[relative.argmax()]:,.0f} bytes, by {residual:.0%} on average"
+    errors = f"off by {worst:.0%} at {sizes[relative.argmax()]:,.0f} bytes"
     caveat = f"one latency and bandwidth do not describe this link: {errors}" if worst > TOLERANCE else ""
     return LinkFit(*estimates, residual, worst, caveat)
 

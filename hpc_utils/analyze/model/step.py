@@ -50,15 +50,12 @@ class Line(NamedTuple):
         return self.fixed + self.per_sample * batch
 
     @classmethod
-    def through(cls, batches: Sequence[float], seconds: Sequence[float]) -> Line:
-        """Least squares of the relative errors, both parts at least zero. A single batch gives `fixed` = 0."""
+    def through(cls, batches: np.ndarray, seconds: np.ndarray) -> Line:
+        """Least squares of the relative errors, both parts at least zero. Of a single batch all is taken to be per sample."""
         from scipy.optimize import nnls
 
-        batches = np.asarray(batches, float)
-        seconds = np.maximum(np.asarray(seconds, float), 1e-9)
-        if len(set(batches)) == 1:
-            return cls(0.0, float(np.mean(seconds / batches)))
-        (fixed, per_sample), _ = nnls(np.column_stack([1 / seconds, batches / seconds]), np.ones(len(seconds)))
+        seconds = np.maximum(seconds, 1e-9)
+        (per_sample, fixed), _ = nnls(np.column_stack([batches / seconds, 1 / seconds]), np.ones(len(seconds)))
         return cls(float(fixed), float(per_sample))
 
 
@@ -87,10 +84,6 @@ class Work:
     buckets: tuple[Bucket, ...]
     jitter: float = 0.0
     source: str = ""
-
-    def seconds(self, batch: float) -> float:
-        """A step's time at that batch per device."""
-        return sum(getattr(self, phase).seconds(batch) for phase in PHASES)
 
     @classmethod
     def of(cls, runs: pd.DataFrame, epochs: pd.DataFrame, profiles: Iterable[Mapping[str, Any]] = ()) -> Work:
@@ -126,7 +119,7 @@ class Work:
             source = f"phases of {counted(len(single), 'run')} of {baseline_text(single.parallel.iloc[0])}"
         if phases.isna().any(axis=None):
             raise ValueError("captured steps have no phases: the model needs `hpc bench compute` of the eager step")
-        lines = {phase: Line.through(phases.index, phases[phase]) for phase in PHASES}
+        lines = {phase: Line.through(phases.index.to_numpy(), phases[phase].to_numpy()) for phase in PHASES}
         buckets = packed(gradients, run.bucket_mb)
         return cls(**lines, buckets=buckets, jitter=float(np.nan_to_num(jitter)), source=source)
 
@@ -134,14 +127,13 @@ class Work:
 def packed(gradients: Iterable[Bucket], bucket_mb: float) -> tuple[Bucket, ...]:
     """DistributedDataParallel's buckets after its first step (torch's `compute_bucket_assignment_by_size`)."""
     buckets = []
-    size = ready = 0.0
+    size = 0.0
     for gradient in gradients:
         size += gradient.size
-        ready = max(ready, gradient.ready)
         if size >= bucket_mb * 2**20:
-            buckets.append(Bucket(size, ready))
+            buckets.append(Bucket(size, gradient.ready))
             size = 0.0
-    return tuple([*buckets, Bucket(size, ready)] if size else buckets)
+    return tuple([*buckets, Bucket(size, gradient.ready)] if size else buckets)
 
 
 class Costs(NamedTuple):
@@ -191,13 +183,14 @@ class Step(NamedTuple):
 
 def step(work: Work, costs: Costs, point: Any) -> Step:
     """One step at `point`: nodes, ranks_per_node, world_size, grouped, batch_per_device, and gbit (nominal rate of a node's link)."""
-    data = costs.scale * work.data.seconds(point.batch_per_device)
-    compute = costs.scale * work.seconds(point.batch_per_device) - data
+    data, forward, backward, optimizer = (
+        costs.scale * getattr(work, phase).seconds(point.batch_per_device) for phase in PHASES
+    )
+    compute = forward + backward + optimizer
     if not point.grouped:
         return Step(data, compute)
     if point.world_size == 1:
         return Step(data, compute, costs.group)
-    backward = costs.scale * work.backward.seconds(point.batch_per_device)
     sent = allreduce_cost.traffic("all-reduce", point.world_size)
     hosts = [costs.host * sent * bucket.size for bucket in work.buckets]
 
@@ -230,4 +223,4 @@ def expected_maximum(ranks: int) -> float:
     """Expected maximum of `ranks` standard normal draws (Blom 1958): the lag of the slowest rank in deviations."""
     from scipy.special import ndtri  # scipy.stats.norm.ppf without importing scipy.stats
 
-    return float(ndtri((ranks - math.pi / 8) / (ranks - math.pi / 4 + 1))) if ranks > 1 else 0.0
+    return float(ndtri((ranks - math.pi / 8) / (ranks - math.pi / 4 + 1)))

@@ -130,17 +130,14 @@ def validate(
 
 
 def _summary(fitted: Fitted, run: pd.Series) -> pd.DataFrame:
-    """One row: model, configurations and fitted_on (runs), scatter (standard deviation of the log of steps), gradient_bytes,
-    buckets, source (of the compute times)."""
+    """One row: model, configurations and fitted_on (runs), scatter (standard deviation of the log of steps), source (of the
+    compute times)."""
     share = f", {run.threads_per_rank:g} of a core" if run.threads_per_rank < 1 else ""
-    buckets = fitted.work.buckets
     row = {
         "model": f"{task(run)}, {run.precision}, {run.device_name} ({run.hardware_id}){share}",
         "configurations": fitted.measured.groupby(POINT).ngroups,
         "fitted_on": len(fitted.measured),
         "scatter": fitted.residual,
-        "gradient_bytes": sum(bucket.size for bucket in buckets),
-        "buckets": len(buckets),
         "source": fitted.work.source,
     }
     return pd.DataFrame([row])
@@ -149,7 +146,7 @@ def _summary(fitted: Fitted, run: pd.Series) -> pd.DataFrame:
 def accuracy(errors: pd.DataFrame, measured: pd.DataFrame, by: str) -> pd.DataFrame:
     """One row per value of the column `by` of `errors` (as of `Fitted.errors`, of the runs `measured`).
 
-    Columns: `by`; count (points), inside (of them in the prediction's 95 % interval), inside_share; median_error and
+    Columns: `by`; count (points), inside (of them in the prediction's 95 % interval); median_error and
     worst_error (absolute), each with `_low` and `_high`; repeats (the fewest); runs.
 
     The interval of an error is a seeded percentile bootstrap of each point's repeats (Efron 1979), widened to hold the value;
@@ -165,7 +162,7 @@ def accuracy(errors: pd.DataFrame, measured: pd.DataFrame, by: str) -> pd.DataFr
         misses = np.abs(points.seconds.to_numpy(float)[:, None] / drawn - 1)
         fewest = min(map(len, repeats))
         inside = int(points.measured.between(points.low, points.high).sum())
-        row = {by: name, "count": len(points), "inside": inside, "inside_share": inside / len(points)}
+        row = {by: name, "count": len(points), "inside": inside}
         for column, statistic in (("median_error", np.median), ("worst_error", np.max)):
             value, *resampled = statistic(misses, axis=0).tolist()
             low, high = np.quantile(resampled, TAILS) if fewest > 1 else (np.nan, np.nan)
@@ -184,7 +181,7 @@ def curves(errors: pd.DataFrame) -> pd.DataFrame:
     points = pd.concat([linked.assign(kind=kind, size=linked[fixed]) for kind, fixed in FIXED.items()])
     points = points.sort_values([*CURVE, "world_size", "grouped", "nodes"]).drop_duplicates([*CURVE, "world_size"])
     is_curve = points.groupby(CURVE).world_size.transform("nunique") > 1
-    return points[is_curve].drop(columns="global_batch").reset_index(drop=True)
+    return points[is_curve]
 
 
 def compare(
