@@ -38,19 +38,20 @@ def main(results: Path | None) -> None:
             f"{table} not found: execute chapter 03 on runs with at least three numbers of ranks"
         )
     errors = pd.read_csv(table)
-    most = errors.world_size[~errors.held_out].max()
-    compared = validation.compare(errors, most, {kind: (*own, extrap) for kind, own in validation.LAWS.items()})
+    most = errors.world_size[errors.points == "fitted"].max()
+    laws = {kind: {**own, "Extra-P": extrap} for kind, own in validation.LAWS.items()}
+    compared = validation.against_laws(errors, most, laws)
     if compared.empty:
         raise click.ClickException(f"{table} has no curve with two numbers of ranks to fit and a third to predict")
-    shown = compared[[*validation.CURVE, "world_size", "law", "formula", "seconds", "measured", "error"]]
+    shown = compared[[*validation.CURVE, "world_size", "law", "seconds", "measured", "error"]]
     click.echo(shown.to_string(index=False, float_format="{:.3g}".format))
     click.echo(f"\nfitted to at most {most} ranks; absolute errors:")
     off = compared.error.abs().groupby(compared.law, sort=False)
     click.echo(off.agg(["count", "median", "max"]).map("{:.3g}".format).to_string())
 
 
-def extrap(ranks: Sequence[float], seconds: Sequence[float]) -> validation.Law:
-    """Fit Extra-P to step times (s) on these numbers of ranks.
+def extrap(ranks: Sequence[float], seconds: Sequence[float], more_ranks: np.ndarray) -> np.ndarray:
+    """Fit Extra-P to step times (s) on these numbers of ranks, print its formula, and return its seconds on `more_ranks`.
 
     Raises:
         click.ClickException: Extra-P is not installed, or failed.
@@ -72,7 +73,8 @@ def extrap(ranks: Sequence[float], seconds: Sequence[float]) -> validation.Law:
     formula = done.stdout.strip().splitlines()[-1] if done.stdout.strip() else ""
     if done.returncode or not formula:
         raise click.ClickException(f"Extra-P found no model: {(done.stdout + done.stderr).strip()[-300:]}")
-    return validation.Law("Extra-P", formula, lambda n: evaluate(formula, np.asarray(n, float)))
+    click.echo(f"Extra-P: {formula} (s on p = {points} ranks)")
+    return evaluate(formula, more_ranks)
 
 
 def installed() -> str | None:

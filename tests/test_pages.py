@@ -69,7 +69,9 @@ def test_what_needs_a_cluster_or_a_gpu_is_tried_as_a_dry_run(
     command: str, results: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(datasets, "load", lambda *_: None)
-    monkeypatch.setattr(request, "require_workload", lambda *_: None)  # tests/launch/test_shipped.py plans all studies
+    monkeypatch.setattr(
+        request, "require_workload", lambda *_: None
+    )  # tests/launch/test_shipped.py plans all studies
     monkeypatch.chdir(ROOT)
     words = shlex.split(re.sub(r" --nodes-of \w+", "", re.sub(r"\b(NAME|SITE)\b", SITE, command)))
     parse(words)

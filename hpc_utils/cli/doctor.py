@@ -180,16 +180,13 @@ def bench_allreduce(cluster_name, repeats, largest, launcher="", **options):
     arguments = ["allreduce", f"--repeats={repeats}", f"--largest={largest}"]
     record = _measure(arguments, _cluster(cluster_name), launcher=launcher, **options)
     for group in record["groups"]:
-        try:
-            fit = links.fit(record, group)
-        except ValueError as error:
-            click.echo(f"no fit: {error}")
-            continue
-        latency = _interval(fit.latency, 1e6)
-        bandwidth = _interval(fit.bandwidth, 8e-9)
-        click.echo(f"{group}: latency {latency} us a message, bandwidth {bandwidth} Gbit/s")
+        fit = links.fit(record, group)
+        if fit.latency.repeats:
+            latency = _interval(fit.latency, 1e6)
+            bandwidth = _interval(fit.bandwidth, 8e-9)
+            click.echo(f"{group}: latency {latency} us a message, bandwidth {bandwidth} Gbit/s")
         if fit.caveat:
-            click.secho(f"  {fit.caveat}", fg="yellow")
+            click.secho(f"{group}: {fit.caveat}", fg="yellow")
 
 
 @bench.command("storage")
@@ -213,8 +210,8 @@ def bench_storage(dataset, cluster_name, repeats, **options):
     header = ["place", "batch", "first epoch", "later epochs", "images/s"]
     rows = [
         [
-            row.place, str(row.batch), _interval((row.first_seconds, row.first_low, row.first_high), 1e3),
-            _interval((row.seconds, row.low, row.high), 1e3), f"{row.rate:,.0f}",
+            row.place, str(row.batch), _interval((row.first_seconds, row.first_seconds_low, row.first_seconds_high), 1e3),
+            _interval((row.seconds, row.seconds_low, row.seconds_high), 1e3), f"{row.rate:,.0f}",
         ]
         for row in storage.loader(record).itertuples()
     ]  # fmt: skip

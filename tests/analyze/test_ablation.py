@@ -164,7 +164,9 @@ def test_an_epoch_s_first_step_does_not_lengthen_the_mean_step() -> None:
     )
     unknown = epochs.assign(forward_seconds=None, backward_seconds=None, optimizer_seconds=None)
     captured = ablation.profile(runs, unknown, study).set_index("step").loc["plain"]
-    assert captured[["data_seconds", "undivided_seconds"]].tolist() == pytest.approx([1e-3, 7e-3]), "of a mean step of 8 ms"
+    assert captured[["data_seconds", "undivided_seconds"]].tolist() == pytest.approx([1e-3, 7e-3]), (
+        "of a mean step of 8 ms"
+    )
 
 
 # -- equal learning

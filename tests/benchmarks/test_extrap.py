@@ -30,7 +30,7 @@ def test_a_missing_program_is_an_error_that_names_the_command(monkeypatch, tmp_p
     monkeypatch.setattr(extrap.sys, "prefix", str(tmp_path / "none"))
     assert extrap.installed() is None
     with pytest.raises(click.ClickException, match="make extrap"):
-        extrap.extrap([1, 2], [1.0, 2.0])
+        extrap.extrap([1, 2], [1.0, 2.0], RANKS)
 
 
 def test_a_failing_program_is_an_error_with_its_message(monkeypatch, tmp_path):
@@ -39,9 +39,10 @@ def test_a_failing_program_is_an_error_with_its_message(monkeypatch, tmp_path):
     program.chmod(0o755)
     monkeypatch.setattr(extrap, "installed", lambda: str(program))
     with pytest.raises(click.ClickException, match="no luck"):
-        extrap.extrap([1, 2], [1.0, 2.0])
+        extrap.extrap([1, 2], [1.0, 2.0], RANKS)
 
 
 @pytest.mark.skipif(not extrap.installed(), reason="Extra-P is not installed (`make extrap`)")
 def test_extra_p_itself_finds_a_logarithm():
-    assert extrap.extrap(RANKS, 1 + 0.6 * np.log2(RANKS)).seconds([32]) == pytest.approx([4.0], rel=0.03)
+    more = extrap.extrap(RANKS, 1 + 0.6 * np.log2(RANKS), np.array([32.0]))
+    assert more == pytest.approx([4.0], rel=0.03)

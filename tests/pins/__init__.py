@@ -18,10 +18,9 @@ from typing import Any
 FOLDER = Path(__file__).parent
 RELATIVE = 1e-9
 DIGITS = 12  # significant ones that are written: well below RELATIVE
-# The fit of the performance model depends on how BLAS rounds, which depends on the processor that its kernels are for. That one is
-# written beside the pins (`BLAS`); on another one the model's numbers are compared within OTHER_KERNELS, and its words are not.
-MODEL, BLAS = "model: ", "blas"
-OTHER_KERNELS = 0.05
+# The fit of the performance model ends within 1e-7 of its minimum, and where depends on how the processor's BLAS rounds.
+MODEL = "model: "
+RELATIVE_OF_FITS = 1e-5
 
 Rows = dict[str, dict[str, Any]]
 Pins = dict[str, Rows]
@@ -42,15 +41,11 @@ def write(name: str, pins: Pins) -> None:
 
 def differences(pinned: Pins, computed: Pins) -> list[str]:
     """A line for each number or word that changed, is missing, or is new."""
-    exact = pinned.get(BLAS) == computed.get(BLAS)
-    before, now = (
-        dict(_flat({key: rows for key, rows in pins.items() if key != BLAS})) for pins in (pinned, computed)
-    )
+    before, now = (dict(_flat(pins)) for pins in (pinned, computed))
     lines = [f"missing: {name}" for name in before if name not in now]
     lines += [f"new: {name} = {now[name]}" for name in now if name not in before]
     for name in before.keys() & now.keys():
-        loosely = name.startswith(MODEL) and not exact
-        if not _equal(before[name], now[name], loosely):
+        if not _equal(before[name], now[name], RELATIVE_OF_FITS if name.startswith(MODEL) else RELATIVE):
             lines.append(f"changed: {name}: {before[name]} is now {now[name]}")
     return sorted(lines)
 
@@ -63,10 +58,10 @@ def _flat(pins: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
         yield " | ".join(path), pins
 
 
-def _equal(one: Any, other: Any, loosely: bool) -> bool:
+def _equal(one: Any, other: Any, relative: float) -> bool:
     if isinstance(one, str) or isinstance(other, str):
-        return loosely or one == other
-    return math.isclose(one, other, rel_tol=OTHER_KERNELS if loosely else RELATIVE)
+        return one == other
+    return math.isclose(one, other, rel_tol=relative)
 
 
 def _rounded(value: Any) -> Any:

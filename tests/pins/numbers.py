@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable
 from functools import cached_property
 
 import pandas as pd
-from threadpoolctl import threadpool_info
 
 from hpc_utils import paths, records
 from hpc_utils.analyze import (
@@ -33,7 +32,7 @@ from hpc_utils.launch import cluster, submit
 from hpc_utils.launch import study as studies
 from hpc_utils.records import probes
 
-from . import BLAS, Pins, Rows, profiles
+from . import Pins, Rows, profiles
 from .rows import known, rows
 
 WORK = "workload precision"
@@ -137,13 +136,13 @@ def costs(own: ResultSet) -> Pins:
 def model(own: ResultSet) -> Pins:
     """As chapter 03 fits and asks it."""
     held, most_ranks, worlds = [3.0, 0.3], 4, [2**n for n in range(1, 11)]
-    family = max(fit.families(own.runs).items(), key=lambda one: one[1].link_gbit.nunique())[1]
+    family = max(fit.families(own.runs), key=lambda runs: runs.link_gbit.nunique())
     hardware = family.hardware_id.iloc[0]
     measured = fit.points(family, gbit=cluster.link_gbits(family.hardware_id).get(hardware, math.inf))
     alone = Work.of(family, own.found.epochs, list(probes.read_probes("compute", own.folder)))
-    options = {"intra_gbit": links.inside(own.links, hardware), "bucket_mb": family.bucket_mb.iloc[0]}
-    reach = links.reach(own.links, hardware, without=held)
-    fitted, errors = fit.held_out(measured, alone, held, most_ranks=most_ranks, reach=reach, **options)
+    fitted = fit.fit(measured[~validation.held_out(measured, held, most_ranks)], alone)
+    errors = fitted.errors(measured)
+    errors["held_out"] = validation.held_out(errors, held, most_ranks)
 
     def missed(frame: pd.DataFrame, by: str) -> dict:
         names = ("median_error", "worst_error")
@@ -155,8 +154,8 @@ def model(own: ResultSet) -> Pins:
         }  # fmt: skip
 
     which = errors.assign(points=errors.held_out.map({True: "held out", False: "fitted"}))
-    laws = validation.compare(errors, most_ranks)
-    whole = fit.fit(measured, alone, reach=links.reach(own.links, hardware), **options)
+    laws = validation.against_laws(errors, most_ranks)
+    whole = fit.fit(measured, alone)
     batch, many = measured.batch_per_device.max(), measured[measured.nodes > 1]
     each = int((many if len(many) else measured).ranks_per_node.max())
     ahead = pd.concat(
@@ -167,10 +166,12 @@ def model(own: ResultSet) -> Pins:
     grid = "grouped nodes ranks_per_node batch_per_device gbit"
     return {
         "links": rows(own.links, "nodes ranks_per_node group link_gbit", "latency+ bandwidth+ misfit=residual worst"),
-        "model: costs": rows(fitted.table(), "cost", "value!"),
-        "model: steps": rows(errors, grid, "measured+ seconds! error bottleneck held_out"),
+        "model: costs": rows(fitted.table(), "cost", "value+"),
+        "model: steps": rows(errors, grid, "measured+ seconds+ error bottleneck held_out"),
         "model: errors": missed(which, "points") | missed(laws, "law"),
-        "model: fit": {"all": known({"scatter": fitted.residual, "gradient_bytes": alone.gradient_bytes})},
+        "model: fit": {
+            "all": known({"scatter": fitted.residual, "gradient_bytes": sum(bucket.size for bucket in alone.buckets)})
+        },
         "model: more ranks": rows(
             ahead[ahead.world_size > 1], "kind gbit world_size", "efficiency+ seconds limit=bottleneck"
         ),
@@ -312,9 +313,4 @@ def of_set(name: str) -> Pins:
     own = ResultSet(name)
     pins = {subject: found for one in SETS[name] for subject, found in one(own).items() if found}
     pins |= {"claims": claims(name, pins)} if name in CLAIMS else {}
-    return pins | ({BLAS: {"kernels": {"architecture": architecture()}}} if model in SETS[name] else {})
-
-
-def architecture() -> str:
-    """Of the processor that BLAS has its kernels for: other kernels round otherwise, which a fit multiplies."""
-    return " ".join(sorted({one.get("architecture", "") for one in threadpool_info() if one["user_api"] == "blas"}))
+    return pins

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from hpc_utils.analyze import stats
+
 from . import Rows
 
 # Columns, and their names in a row's key.
@@ -45,9 +47,8 @@ def rows(frame: pd.DataFrame | Iterable[Mapping[str, Any]], keys: str, quantitie
 
 def _columns(quantity: str) -> tuple[str, list[str]]:
     name, _, column = quantity.rpartition("=")
-    column, mark = column.rstrip("+!"), column[-1]
-    ends = {"!": ["low", "high"], "+": [f"{column}_low", f"{column}_high"]}.get(mark, [])
-    return name or column, [column, *ends]
+    with_ends = stats.columns([column.rstrip("+")])
+    return name or with_ends[0], with_ends if column.endswith("+") else [column]
 
 
 def _short(value: Any) -> str:

@@ -81,7 +81,9 @@ def export(result_set: Path) -> None:
         chapter = Chapter("06_paper_figures", study="laptop")
         one = tuple(chapter.runs.run_id[chapter.runs.world_size == 1])
         points = pd.DataFrame({"ranks": [1, 2], "efficiency": [1, 0.7231]})
-        several = points.assign(efficiency_low=[None, 0.6412], efficiency_high=[None, 0.8109], limit=[None, "communication"])
+        several = points.assign(
+            efficiency_low=[None, 0.6412], efficiency_high=[None, 0.8109], limit=[None, "communication"]
+        )
         several["repeats"] = 3
         several["runs"] = [one, tuple(chapter.runs.run_id)]
         chapter.export(several, "efficiency", "Efficiency of every point.", measure="efficiency")

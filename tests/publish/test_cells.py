@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
-from hpc_utils.publish import cells, formatting
+from hpc_utils.publish import cells
 from hpc_utils.publish.cells import UnknownCell
 from hpc_utils.publish.exports import Exports, Item
 
@@ -105,18 +103,3 @@ def test_keys_are_numbers_words_booleans_or_none(find, keys: str, row: int) -> N
 def test_an_error_names_the_nearest(find, written: str, named: str) -> None:
     with pytest.raises(UnknownCell, match=named):
         find(written)
-
-
-@pytest.mark.parametrize(
-    ("column", "values", "unit"),
-    [
-        ("speedup", [1.5], "ratio"),
-        ("speedup_low", [1.5], "ratio"),
-        ("own_high", [1.5], "W"),
-        ("anything", [1.0, math.nan], "count"),
-        ("anything", [1.5], ""),
-        ("told", [True], "text"),
-    ],
-)
-def test_a_column_s_name_states_its_unit(column: str, values: list, unit: str) -> None:
-    assert formatting.unit_of(column, pd.Series(values), {"own": "W"}) == unit

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 
 import pandas as pd
+from bs4 import BeautifulSoup
 
 from hpc_utils.analyze import scaling
 from hpc_utils.publish import tables
@@ -36,3 +37,33 @@ def test_a_table_survives_markdown_and_csv() -> None:
     assert {line.count(" | ") for line in (head, *lines)} == {len(table.columns) - 1} and set(rule) == set("| -")
     assert pd.read_csv(io.StringIO(table.to_csv(index=False)), dtype=str).equals(table)
     assert tables.markdown(pd.DataFrame({"a|b": ["c|d"]})) == "| a\\|b |\n| --- |\n| c\\|d |"
+
+
+def test_a_shown_table_has_units_intervals_and_no_ids() -> None:
+    data = pd.DataFrame(
+        {
+            "kind": ["strong", None], "efficiency": [0.8512, float("nan")], "efficiency_low": [0.7, float("nan")],
+            "efficiency_high": [0.95, float("nan")], "wall_seconds": [7.5, 9000.0], "batch": [1536, 8], "runs": [("a",), ("b",)],
+        }
+    )  # fmt: skip
+    html, text = tables.readable(data)
+    cells = [cell.get_text() for cell in BeautifulSoup(html, "html.parser").select("th, td")]
+    assert cells[:4] == ["kind", "efficiency (%)", "wall time", "batch"]
+    assert cells[4:8] == ["strong", "85 [70,\xa095]", "7.50\xa0s", "1,536"] and cells[8:11] == ["–", "–", "2.50\xa0h"]
+    assert 'title="speed-up over ranks' in html and text.count("\n") == 2
+    assert tables.readable(data, ["batch"])[1].split() == ["batch", "1,536", "8"]
+
+
+def test_a_row_s_own_unit_is_that_of_the_measure() -> None:
+    data = pd.DataFrame({"metric": ["accuracy", "loss"], "value": [0.94, 0.2], "unit": ["share", "ratio"]})
+    _, text = tables.readable(data, measure="value")
+    assert (
+        text.splitlines()[0].split() == ["metric", "value"]
+        and "94.0\xa0%" in text
+        and "%" not in text.splitlines()[2]
+    )
+
+
+def test_a_long_table_is_shown_to_a_limit() -> None:
+    _, text = tables.readable(pd.DataFrame({"rank": range(tables.MOST_ROWS + 5)}))
+    assert text.endswith("(5 further rows)") and len(text.splitlines()) == tables.MOST_ROWS + 2

@@ -1,7 +1,7 @@
 """The model of a step (`step`), fitted to a few measured runs, and its predictions with intervals.
 
-fitted = fit(points(runs), Work.from_profile(profile))
-fitted.predict(grid)
+fitted = fit(points(runs), Work.of(runs, epochs, profiles))
+fitted.scaling("weak", 32, [2, 4, 8])
 """
 
 from __future__ import annotations
@@ -10,29 +10,35 @@ import contextlib
 import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from hpc_utils.allreduce_cost import Link, Topology, evenly
-from hpc_utils.records.identity import PLANNED, SAME, task
+from hpc_utils.allreduce_cost import evenly
+from hpc_utils.records.identity import PLANNED, SAME
 
 from ..points import cores_per_rank, step_seconds
 from ..scaling import usable
 from ..stats import TAILS, Estimate, medians
+from ..table import tabled
 from .step import Costs, Step, Work, step
 
 DRAWS = 300
 MODELLED = ("none", "ddp")  # the kinds of parallelism that the model knows
 BUCKET_MB = 25.0  # torch's default, where a run does not record DDP's
 FLOOR = 0.02  # share of a step: the smallest scatter that the fit assumes
+PASSES = 4  # of the fit; the scatter has converged after three
+PRECISE = {"jac": "3-point", "xtol": 1e-12, "ftol": 1e-12, "gtol": 1e-12}  # scipy's defaults stop early
 POINT = ["nodes", "ranks_per_node", "world_size", "grouped", "batch_per_device", "gbit"]
 
-# Standard deviation of the log of each cost around its default; a cost that the data do not determine stays within it.
-WIDTHS = Costs(scale=0.3, group=1.5, host=1.5, reach=0.2, latency=1.0, drag=1.5)
-UNITS = ["ratio", "s", "s/B", "ratio", "s", "ratio"]  # of the costs, in their order
+# Each cost's first guess, and the standard deviation of its log around that; what the data do not tell stays within it.
+GUESS = Costs(scale=1.0, group=1e-3, host=3e-10, reach=0.9, latency=1e-4)
+WIDTHS = Costs(scale=0.3, group=1.5, host=1.5, reach=0.2, latency=1.0)
+UNITS = Costs(scale="ratio", group="s", host="s/B", reach="ratio", latency="s")
+# In widths from the guess. The misfit can have two minima: slow links, or a slow processor.
+STARTS = (Costs(0, 0, 0, 0, 0), Costs(0, 0, 2, 0, 0))
 # The quantities of a point that a prediction can extrapolate, with their units.
 QUANTITIES = {
     "world_size": "ranks", "nodes": "nodes", "ranks_per_node": "ranks a node", "batch_per_device": "samples a rank", "gbit": "Gbit/s",
@@ -44,23 +50,10 @@ def points(runs: pd.DataFrame, *, gbit: float = math.inf) -> pd.DataFrame:
 
     `gbit`: rate of the nodes' links where a run did not limit them; infinite if links do not matter.
     """
-    columns = {name: runs[name].astype(int) for name in POINT[:3]} | {
-        "grouped": runs.parallel != "none",
-        "batch_per_device": runs.batch_per_device.astype(float),
-        "gbit": pd.to_numeric(runs.link_gbit).astype(float).fillna(gbit),
-        "seconds": step_seconds(runs).astype(float),
-        "run_id": runs.run_id,
-    }
-    return pd.DataFrame(columns).reset_index(drop=True)
-
-
-def grid(kind: str, batch: float, worlds: Iterable[int], ranks_per_node: int, gbit: float) -> pd.DataFrame:
-    """The `POINT` of each number of ranks in `worlds`, of one curve: `batch` samples of all ranks ("strong") or of each ("weak")."""
-    rows = [
-        (*evenly(world, ranks_per_node), world, world > 1, batch / world if kind == "strong" else batch, gbit)
-        for world in worlds
-    ]
-    return pd.DataFrame(rows, columns=POINT)
+    link = pd.to_numeric(runs.link_gbit).fillna(gbit)
+    rows = runs.assign(grouped=runs.parallel != "none", gbit=link, seconds=step_seconds(runs)).reset_index(drop=True)
+    types = dict.fromkeys(POINT[:3], int) | dict.fromkeys(["batch_per_device", "gbit", "seconds"], float)
+    return rows[[*POINT, "seconds", "run_id"]].astype(types)
 
 
 @dataclass(frozen=True)
@@ -70,7 +63,6 @@ class Fitted:
     Attributes:
         work, costs: the parts of the step. covariance: of the logs of the costs, in their order.
         residual: standard deviation of log(measured / fitted) over configurations. measured: the runs that it was fitted to.
-        bucket_mb: DDP's bucket. intra_gbit: measured rate between ranks of one node. widths: as of `WIDTHS`.
     """
 
     work: Work
@@ -78,63 +70,48 @@ class Fitted:
     covariance: np.ndarray
     residual: float
     measured: pd.DataFrame
-    bucket_mb: float = BUCKET_MB
-    intra_gbit: float = math.inf
-    widths: Costs = WIDTHS
 
-    @functools.cached_property
-    def baseline(self) -> str:
-        """T(1) of its curves: "none", or "ddp" if it was fitted to no run without a process group and predicts none."""
-        return "ddp" if self.measured.grouped.all() else "none"
+    def predict(self, planned: pd.DataFrame) -> pd.DataFrame:
+        """Steps at the points of `planned` (columns `POINT`), one row each.
 
-    def step(self, row: tuple, costs: Costs | None = None) -> Step:
-        """The step at one row (`itertuples`) of a frame with the columns `POINT`; by default with the fitted costs."""
-        costs = costs or self.costs
-        inter, intra = (Link(costs.latency, gbit * 1e9 / 8) for gbit in (row.gbit, self.intra_gbit))
-        topology = Topology(int(row.nodes), int(row.ranks_per_node), inter, intra)
-        batch = row.batch_per_device
-        grouped = row.grouped or self.baseline == "ddp"
-        return step(self.work, costs, topology, batch, grouped=grouped, bucket_mb=self.bucket_mb)
-
-    def predict(self, planned: pd.DataFrame, draws: np.ndarray | None = None) -> pd.DataFrame:
-        """Steps at the points of `planned` (columns `POINT`), one row each. `draws`: its `_draws`, if computed already.
-
-        Adds: seconds, low, high (of a step; 95 % interval for the median of runs measured there), the parts of `Step` in
-        seconds, algorithm, bottleneck, extrapolation (the quantities in which the point is outside the measured range).
+        Adds: seconds, seconds_low, seconds_high (of a step; 95 % interval for the median of runs measured there), bottleneck, extrapolation
+        (the quantities in which the point is outside the measured range).
         """
-        rows = list(planned.itertuples())
-        steps = [self.step(row) for row in rows]
-        low, high = _interval(self._draws(planned) if draws is None else draws)
-        parts = pd.DataFrame(steps, index=planned.index, columns=Step._fields)
-        return planned.assign(
-            seconds=[step.seconds for step in steps], low=low, high=high, **parts,
-            bottleneck=[step.bottleneck for step in steps], extrapolation=[self._extrapolation(row) for row in rows],
-        )  # fmt: skip
+        low, high = np.exp(np.quantile(self._draws(planned), TAILS, axis=0))
+        columns = self._steps(planned)[["seconds", "bottleneck", "extrapolation"]]
+        return planned.assign(**columns, seconds_low=low, seconds_high=high)
 
     def scaling(
         self, kind: str, batch: float, worlds: Sequence[int], *, ranks_per_node: int = 1, gbit: float = math.inf
     ) -> pd.DataFrame:
-        """`predict` for `worlds` ranks, with kind, baseline, speedup, efficiency, efficiency_low and efficiency_high against
-        one rank as of `baseline`.
+        """Steps on one rank without a process group, and on `worlds` ranks, of one curve.
 
-        `batch`: of all ranks (kind "strong", at least one sample a rank) or of each ("weak"). If T(1) is extrapolated, so
-        is every row.
+        `batch`: of all ranks (kind "strong", at least one sample a rank) or of each ("weak").
+
+        Columns: `POINT`, kind; seconds, and the parts of `Step` in seconds; efficiency, efficiency_low, efficiency_high (95 %) against one
+        rank; bottleneck; extrapolation as of `predict`, or that of one rank.
         """
         strong = kind == "strong"
-        worlds = [1, *(world for world in worlds if 1 < world <= (batch if strong else math.inf))]
-        planned = grid(kind, batch, worlds, ranks_per_node, gbit)
+        worlds = np.array([1, *(world for world in worlds if 1 < world <= (batch if strong else math.inf))])
+        planned = pd.DataFrame([evenly(world, ranks_per_node) for world in worlds], columns=POINT[:2])
+        size = batch / worlds if strong else batch
+        planned = planned.assign(world_size=worlds, grouped=worlds > 1, batch_per_device=size, gbit=gbit)
+        curve = planned.join(self._steps(planned))
+        ideal = 1 / worlds if strong else 1
         draws = self._draws(planned)
-        curve = self.predict(planned, draws)
-        divisor = np.array(worlds) if strong else 1
-        low, high = _interval(draws[:, :1] - draws - np.log(divisor))
-        efficiency = curve.seconds.iloc[0] / curve.seconds / divisor
-        base = curve.extrapolation.iloc[0]
-        return curve.assign(
-            kind=kind, baseline=self.baseline, speedup=efficiency * worlds,
-            efficiency=efficiency, efficiency_low=low, efficiency_high=high,
-            extrapolation=[words or (base and f"T(1): {base}") for words in curve.extrapolation],
-        )  # fmt: skip
+        low, high = np.quantile(np.exp(draws[:, :1] - draws), TAILS, axis=0) * ideal
+        efficiency = curve.seconds[0] / curve.seconds * ideal
+        base = curve.extrapolation[0] and f"T(1): {curve.extrapolation[0]}"
+        curve["extrapolation"] = curve.extrapolation.where(curve.extrapolation != "", base)
+        return curve.assign(kind=kind, efficiency=efficiency, efficiency_low=low, efficiency_high=high)
 
+    @tabled(
+        "model-errors",
+        "Time of a step by the model and measured.",
+        "nodes world_size grouped batch_per_device gbit measured seconds error bottleneck points",
+        measure="seconds",
+        missing="`hpc submit links`",
+    )
     def errors(self, measured: pd.DataFrame) -> pd.DataFrame:
         """`predict` for each configuration of `measured` (as of `points`), with measured (median, s), measured_low,
         measured_high (NaN: a single run), repeats, error (predicted / measured - 1) and runs."""
@@ -143,51 +120,55 @@ class Fitted:
         predicted = self.predict(groups.astype({"repeats": int}))
         return predicted.assign(error=predicted.seconds / predicted.measured - 1)
 
+    @tabled("model-costs", "The fitted costs of the model.", measure="value")
     def table(self) -> pd.DataFrame:
-        """One row per cost: cost, value, low, high (95 %), unit, significant (whether the runs narrowed the prior interval to less than half)."""
+        """One row per cost: cost, value, value_low, value_high (95 %), unit, significant (whether the runs narrowed the prior interval to less than half)."""
         deviations = np.sqrt(np.diag(self.covariance))
-        factors = np.exp(1.96 * deviations)
         table = pd.DataFrame({"cost": Costs._fields, "value": self.costs})
+        factors = np.exp(1.96 * deviations)
+        significant = deviations < np.array(WIDTHS) / 2
         return table.assign(
-            low=table.value / factors, high=table.value * factors, unit=UNITS,
-            significant=deviations < np.array(self.widths) / 2,
-        )  # fmt: skip
+            value_low=table.value / factors, value_high=table.value * factors, unit=UNITS, significant=significant
+        )
+
+    def _steps(self, planned: pd.DataFrame) -> pd.DataFrame:
+        """The parts of `Step`, seconds, bottleneck and extrapolation at the points of `planned`."""
+        rows = list(planned.itertuples())
+        steps = [step(self.work, self.costs, row) for row in rows]
+        return pd.DataFrame(steps, planned.index, Step._fields).assign(
+            seconds=[step.seconds for step in steps],
+            bottleneck=[step.bottleneck for step in steps],
+            extrapolation=[self._extrapolation(row) for row in rows],
+        )
 
     def _draws(self, planned: pd.DataFrame) -> np.ndarray:
         """(draws, rows) logs of step times, for costs drawn from their distribution, with the scatter of runs."""
         rows = list(planned.itertuples())
         generator = np.random.default_rng(0)
-        logs = generator.multivariate_normal(np.log(self.costs), self.covariance, DRAWS, method="eigh")
-        seconds = np.array([[self.step(row, Costs(*costs)).seconds for row in rows] for costs in np.exp(logs)])
-        return np.log(seconds) + generator.normal(0, self.residual, seconds.shape)
+        logs = generator.multivariate_normal(np.log(self.costs), self.covariance, DRAWS, method="cholesky")
+        seconds = [[step(self.work, Costs(*costs), row).seconds for row in rows] for costs in np.exp(logs)]
+        return np.log(seconds) + generator.normal(0, self.residual, (DRAWS, len(rows)))
 
-    def _extrapolation(self, row: tuple) -> str:
+    def _extrapolation(self, row: Any) -> str:
         """The quantities of `row` that are outside the measured range, in words."""
         quantities = []
         for name, unit in QUANTITIES.items():
             measured = self.measured[name]
             if name == "gbit":  # one node needs no link
-                measured = measured[(self.measured.world_size > 1) & (row.nodes > 1)]
-            value = getattr(row, name)
-            if len(measured) and not measured.min() <= value <= measured.max():
-                low, high, value = map(_amount, (measured.min(), measured.max(), value))
-                quantities.append(f"{value} {unit} ({low if low == high else f'{low} to {high}'} measured)")
+                measured = measured[(self.measured.nodes > 1) & (row.nodes > 1)]
+            value, low, high = getattr(row, name), measured.min(), measured.max()
+            if value < low or value > high:
+                quantities.append(f"{value:g} {unit} ({low:g} to {high:g} measured)")
         return ", ".join(quantities)
 
 
-def fit(
-    measured: pd.DataFrame,
-    work: Work,
-    *,
-    bucket_mb: float = BUCKET_MB,
-    intra_gbit: float = math.inf,
-    reach: Estimate | None = None,
-) -> Fitted:
+def fit(measured: pd.DataFrame, work: Work) -> Fitted:
     """The costs that explain the step times of `measured` (as of `points`) best, by relative error.
 
-    Maximum a posteriori with log-normal priors (`Costs()`, `WIDTHS`) and Laplace's approximation (MacKay 2003, chapter 27).
-    A configuration counts once, by the median of its repeats, because what the model misses is common to them. `reach`: the
-    measured share of the nominal bandwidth that an all-reduce alone gets (`links.reach`), as a prior of that width.
+    Maximum a posteriori with log-normal priors (`GUESS`, `WIDTHS`) and Laplace's approximation (MacKay 2003, chapter 27).
+    The scatter, which weighs data against priors, comes from the fit itself: the costs count in it as far as the data
+    determine them (MacKay 1992, Neural Computation 4:415).
+    A configuration counts once, by the median of its repeats, because what the model misses is common to them.
 
     Raises:
         ValueError: fewer than two configurations.
@@ -198,61 +179,38 @@ def fit(
     if len(configurations) < 2:
         raise ValueError("one configuration does not separate compute from communication: measure at least two")
     rows = list(configurations.itertuples())
-    log_seconds = np.log(configurations.seconds.to_numpy(float))
-    first = Costs()
-    widths = WIDTHS
-    if reach is not None:
-        first = first._replace(reach=reach.value)
-        widths = WIDTHS._replace(reach=max(FLOOR, math.log(reach.high / reach.low) / (2 * 1.96)))
-    prior = np.log(first)
-    draft = Fitted(work, first, np.diag(np.square(widths)), FLOOR, measured, bucket_mb, intra_gbit, widths)
+    log_seconds = np.log(configurations.seconds)
 
-    def errors(logs: np.ndarray) -> np.ndarray:
-        costs = Costs(*np.exp(logs))
-        return np.log([draft.step(row, costs).seconds for row in rows]) - log_seconds
+    def costs(deviations: Sequence[float]) -> Costs:
+        """The costs that are so many widths away from the guess, which gives all of them the same scale."""
+        return Costs(*np.exp(np.log(GUESS) + np.multiply(deviations, WIDTHS)))
 
-    logs = prior
+    def misfit(deviations: np.ndarray, residual: float) -> np.ndarray:
+        fitted = costs(deviations)
+        errors = np.log([step(work, fitted, row).seconds for row in rows]) - log_seconds
+        return np.concatenate([errors / residual, deviations])
+
     residual = 0.05
-    for _ in range(3):  # the scatter weighs data against priors, and comes from the fit itself
-        solution = least_squares(
-            lambda logs, residual=residual: np.concatenate([errors(logs) / residual, (logs - prior) / widths]), logs
-        )
-        logs = solution.x
-        residual = max(FLOOR, float(np.sqrt(np.sum(errors(logs) ** 2) / max(1, len(rows) - len(logs)))))
-    covariance = np.linalg.inv(solution.jac.T @ solution.jac)
-    return replace(draft, costs=Costs(*np.exp(logs)), covariance=covariance, residual=residual)
+    for _ in range(PASSES):
+        solutions = [least_squares(misfit, start, args=(residual,), **PRECISE) for start in STARTS]
+        best = min(solutions, key=lambda solution: solution.cost)
+        covariance = np.linalg.inv(best.jac.T @ best.jac)
+        determined = len(GUESS) - np.trace(covariance)
+        squares = np.sum((residual * best.fun[: len(rows)]) ** 2)
+        residual = max(FLOOR, math.sqrt(squares / max(1, len(rows) - determined)))
+    return Fitted(work, costs(best.x), covariance * np.outer(WIDTHS, WIDTHS), residual, measured)
 
 
-def held_out(
-    measured: pd.DataFrame, work: Work, gbits: Sequence[float] = (), *, most_ranks: float = math.inf, **options: Any
-) -> tuple[Fitted, pd.DataFrame]:
-    """Fit without the runs at these link rates and on more than `most_ranks` ranks, and predict them too: (the model, its
-    `errors` with held_out)."""
-
-    def is_held_out(points: pd.DataFrame) -> pd.Series:
-        return (points.gbit.isin(gbits) & (points.world_size > 1)) | (points.world_size > most_ranks)
-
-    fitted = fit(measured[~is_held_out(measured)], work, **options)
-    return fitted, fitted.errors(measured).assign(held_out=is_held_out)
-
-
-def families(runs: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """{label: the runs that one model can be fitted to}, most configurations first.
+def families(runs: pd.DataFrame) -> list[pd.DataFrame]:
+    """The runs that one model can be fitted to, for each model; that with most runs first.
 
     One workload and loop on one kind of device with one `bucket_mb`, whatever layout, batch and link. Without barred and
     profiled runs, and without those that compress or accumulate gradients.
     """
-    keys = [*(name for name in SAME if name not in ("device", "link_gbit")), "bucket_mb"]
+    keys = [*(name for name in SAME if name != "link_gbit"), "bucket_mb"]
     plain = runs.comm_hook.fillna("none").eq("none") & runs.accumulate.fillna(1).eq(1)
-    runs = usable(runs[runs.parallel.isin(MODELLED) & plain])
-    groups = [group for _, group in runs.fillna({"bucket_mb": BUCKET_MB}).groupby(keys, dropna=False)]
-    by_label = {}
-    for family in sorted(groups, key=lambda group: -points(group).groupby(POINT).ngroups):
-        run = family.iloc[0]
-        label = f"{task(run)}, {run.precision}, {run.device_name} ({run.hardware_id})"
-        label += f", {run.threads_per_rank:g} of a core" if run.threads_per_rank < 1 else ""
-        by_label[f"{label}, as {run.run_id}" if label in by_label else label] = family
-    return by_label
+    runs = usable(runs[runs.parallel.isin(MODELLED) & plain]).fillna({"bucket_mb": BUCKET_MB})
+    return sorted((family for _, family in runs.groupby(keys, dropna=False)), key=len, reverse=True)
 
 
 class Answer(NamedTuple):
@@ -271,16 +229,15 @@ def predictor(
     Args:
         runs, epochs: as of `records.load`. profiles: records of `results/probes/compute`. gbit: rate of the nodes' links.
     """
-    runs = usable(runs[runs.parallel.isin(MODELLED)])
-    groups = dict(list(runs.assign(cores_per_rank=cores_per_rank(runs)).groupby(PLANNED)))
     profiles = list(profiles)
+    planned_families = families(runs.assign(cores_per_rank=cores_per_rank(runs)))
 
     @functools.cache
-    def fitted(key: tuple) -> Fitted | None:
-        for family in families(groups[key]).values() if key in groups else ():
-            with contextlib.suppress(ValueError):
-                work = Work.of(family, epochs, profiles)
-                return fit(points(family, gbit=gbit), work, bucket_mb=family.bucket_mb.iloc[0])
+    def fitted(plan: tuple) -> Fitted | None:
+        for family in planned_families:
+            if tuple(family[PLANNED].iloc[0]) == plan:
+                with contextlib.suppress(ValueError):
+                    return fit(points(family, gbit=gbit), Work.of(family, epochs, profiles))
         return None
 
     def predict(point: Mapping[str, Any]) -> Answer | None:
@@ -289,15 +246,7 @@ def predictor(
             return None
         values = dict(point) | {"grouped": point["parallel"] != "none", "gbit": point.get("link_gbit") or gbit}
         row = model.predict(pd.DataFrame([values])[POINT]).iloc[0]
-        seconds = Estimate(row.seconds, row.low, row.high, len(model.measured))
+        seconds = Estimate(row.seconds, row.seconds_low, row.seconds_high, len(model.measured))
         return Answer(seconds, row.extrapolation and f"extrapolation: {row.extrapolation}")
 
     return predict
-
-
-def _amount(value: float) -> str:
-    return "unlimited" if math.isinf(value) else f"{value:g}"
-
-
-def _interval(logs: np.ndarray) -> np.ndarray:
-    return np.exp(np.quantile(logs, TAILS, axis=0))

@@ -6,9 +6,8 @@ Reads the records of `hpc bench allreduce` (`records.probes`, kind `allreduce`).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -18,6 +17,7 @@ from hpc_utils.allreduce_cost import Link, Topology
 
 from .. import stats
 from ..stats import Estimate
+from ..table import tabled
 
 TOLERANCE = 0.25  # the largest relative residual with which one latency and bandwidth still describe a link
 FEWEST = 3  # sizes: two numbers are fitted
@@ -31,116 +31,62 @@ COLUMNS = [*SETTING, "group", *stats.columns(["latency", "bandwidth"]), "residua
 Record = Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class LinkFit:
+class LinkFit(NamedTuple):
     """The link that explains a group's all-reduce times as a ring.
 
     Attributes:
-        group, ranks: of the record.
         latency: s of one message. bandwidth: byte/s in each direction. Both with their 95 % interval.
-        residual: root mean square, over sizes, of modelled / measured - 1. worst: the largest absolute one, at `worst_bytes`.
-        sizes: messages in bytes that were fitted to.
+        residual: root mean square, over sizes, of modelled / measured - 1. worst: the largest absolute one.
+        caveat: where one latency and one bandwidth do not describe every size, or why there is no fit (then all is NaN); else "".
     """
 
-    group: str
-    ranks: int
-    latency: Estimate
-    bandwidth: Estimate
-    residual: float
-    worst: float
-    worst_bytes: int
-    sizes: tuple[int, ...]
-
-    @property
-    def link(self) -> Link:
-        return Link(self.latency.value, self.bandwidth.value)
-
-    @property
-    def caveat(self) -> str:
-        """A warning where one latency and one bandwidth do not describe every size; else ""."""
-        if self.worst <= TOLERANCE:
-            return ""
-        errors = f"off by {self.worst:.0%} at {self.worst_bytes:,} bytes, by {self.residual:.0%} on average"
-        return f"one latency and bandwidth do not describe this link: {errors}"
-
-    def seconds(self, size: float) -> float:
-        """Time of the fitted ring's all-reduce of `size` bytes."""
-        return _ring(size, self.ranks, self.link)
+    latency: Estimate = stats.UNKNOWN
+    bandwidth: Estimate = stats.UNKNOWN
+    residual: float = math.nan
+    worst: float = math.nan
+    caveat: str = ""
 
 
-def bandwidths(record: Record) -> pd.DataFrame:
-    """One row per group and message size: median time of the slowest rank over repeats.
+def bandwidths(record: Record | None) -> pd.DataFrame:
+    """One row per group and message size: median time of the slowest rank over repeats; empty without a record.
 
-    Columns: group, ranks, nodes, bytes (of the message); seconds, low, high (95 %), repeats; algorithm_bandwidth and
-    bus_bandwidth (byte/s, of the median).
+    Columns: group, ranks, nodes, bytes (of the message); seconds, seconds_low, seconds_high (95 %), repeats; bus_bandwidth (byte/s, of the
+    median); modelled (s, by `fit`).
     """
     rows = []
-    for name, group in record["groups"].items():
+    for name, group in record["groups"].items() if record else ():
+        link = fit(record, name)
+        modelled = Link(link.latency.value, link.bandwidth.value)
         for sample in group["samples"]:
             seconds = stats.median(sample["seconds"])
-            algorithm, bus = allreduce_cost.bandwidths(sample["bytes"], seconds.value, group["ranks"])
+            _, bus = allreduce_cost.bandwidths(sample["bytes"], seconds.value, group["ranks"])
             row = {"group": name, "ranks": group["ranks"], "nodes": group["nodes"], "bytes": sample["bytes"]}
-            row |= seconds.measure("seconds") | {"algorithm_bandwidth": algorithm, "bus_bandwidth": bus}
-            rows.append(row)
-    names = ["group", "ranks", "nodes", "bytes", "seconds", "low", "high", "repeats"]
-    return pd.DataFrame(rows, columns=[*names, "algorithm_bandwidth", "bus_bandwidth"])
+            row |= seconds.measure("seconds") | {"bus_bandwidth": bus}
+            rows.append(row | {"modelled": _ring(sample["bytes"], group["ranks"], modelled)})
+    return pd.DataFrame(rows)
 
 
+@tabled(
+    "links",
+    "Links as an all-reduce alone meets them.",
+    "hardware_id nodes ranks_per_node group link_gbit latency bandwidth residual caveat",
+    missing="`hpc bench allreduce --cluster NAME`",
+)
 def link_table(records: Iterable[Record]) -> pd.DataFrame:
     """The fit of each group of each record.
 
     Columns: name (the record's), hardware_id, nodes, ranks_per_node, group, link_gbit (limit of the links, Gbit/s; NaN:
     none); latency, latency_low, latency_high (s a message), bandwidth, bandwidth_low, bandwidth_high (byte/s), with 95 %
-    intervals; residual, worst; caveat: a warning, or why there is no fit (then NaN).
+    intervals; residual, worst and caveat as of `LinkFit`.
     """
     rows = []
     for record in records:
         for group in record["groups"]:
+            link = fit(record, group)
             row = {name: record.get(name) for name in SETTING} | {"group": group}
-            try:
-                link = fit(record, group)
-            except ValueError as error:
-                rows.append(row | {"caveat": str(error)})
-                continue
             row |= link.latency.columns("latency") | link.bandwidth.columns("bandwidth")
             rows.append(row | {"residual": link.residual, "worst": link.worst, "caveat": link.caveat})
     return pd.DataFrame(rows, columns=COLUMNS).astype({"link_gbit": float})
-
-
-def inside(links: pd.DataFrame, hardware_id: str) -> float:
-    """Measured Gbit/s between ranks of one node of that hardware; infinite where not measured. `links` as of `link_table`."""
-    is_inside = (links.group == "intra") | ((links.group == "all") & (links.nodes == 1))
-    bandwidths = links.bandwidth[is_inside & (links.hardware_id == hardware_id)].dropna()
-    return 8e-9 * float(bandwidths.median()) if len(bandwidths) else math.inf
-
-
-def newest(records: Sequence[Record]) -> Record:
-    """The newest measurement (the first) over several nodes and unlimited links, else the newest, else one without groups."""
-    several = [record for record in records if record["nodes"] > 1 and not record["link_gbit"]]
-    return next(iter(several or records), {"name": "", "groups": {}})
-
-
-def fits(record: Record, links: pd.DataFrame) -> list[LinkFit]:
-    """The fits of the record's groups that have one; `links`: as of `link_table`."""
-    return [fit(record, group) for group in links.group[(links.name == record["name"]) & links.latency.notna()]]
-
-
-def reach(links: pd.DataFrame, hardware_id: str, without: Sequence[float] = ()) -> Estimate | None:
-    """The share of its nominal bandwidth that a limited link between nodes of that hardware gives an all-reduce, at the rate
-    with the largest share (at faster rates the processor is the limit); None where not measured.
-
-    links: as of `link_table`. without: rates (Gbit/s) to leave out.
-    """
-    is_same = (links.hardware_id == hardware_id) | links.hardware_id.str.startswith(f"{hardware_id}-")
-    is_limited = (
-        (links.nodes > 1) & (links.group != "intra") & links.link_gbit.notna() & ~links.link_gbit.isin(without)
-    )
-    shares = (links.bandwidth / links.link_gbit)[is_same & is_limited].dropna()
-    if shares.empty:
-        return None
-    best = links.loc[shares.idxmax()]
-    nominal = best.link_gbit * 1e9 / 8
-    return Estimate(*(float(best[name]) / nominal for name in stats.columns(["bandwidth"])), 2)
 
 
 def fit(record: Record, group: str) -> LinkFit:
@@ -149,62 +95,50 @@ def fit(record: Record, group: str) -> LinkFit:
     Least squares of log(modelled / measured) of each size's median, weighted by the spread of its repeats, with a soft-L1
     loss, because libraries change their protocol at some sizes. The 95 % intervals are t intervals of the logs from the
     residuals over sizes. Messages of fewer than two numbers a rank are omitted.
-
-    Raises:
-        ValueError: fewer than three sizes.
     """
     from scipy.optimize import least_squares
 
     ranks = record["groups"][group]["ranks"]
-    samples = [sample for sample in record["groups"][group]["samples"] if sample["bytes"] >= PART * ranks]
+    samples = pd.DataFrame(record["groups"][group]["samples"])
+    samples = samples[samples.bytes >= PART * ranks]
     if len(samples) < FEWEST:
-        raise ValueError(
-            f"{group}: {len(samples)} sizes of {PART * ranks} bytes or more, expected {FEWEST}: raise --largest"
-        )
-    sizes = np.array([sample["bytes"] for sample in samples], dtype=float)
-    times = np.array([float(np.median(sample["seconds"])) for sample in samples])
-    deviations = np.array([_standard_error(sample["seconds"]) for sample in samples])
+        expected = f"{len(samples)} sizes of {PART * ranks} bytes or more, expected {FEWEST}: raise --largest"
+        return LinkFit(caveat=f"no fit: {expected}")
+    sizes = samples.bytes.to_numpy(float)
+    times = samples.seconds.map(np.median).to_numpy()
+    spreads = [pd.Series(np.log(seconds)).sem() for seconds in samples.seconds]  # NaN of a single measurement
+    deviations = np.hypot(FLOOR, np.nan_to_num(spreads))
 
-    def errors(logs: np.ndarray) -> np.ndarray:
-        link = Link(*np.exp(logs))
-        return np.log([_ring(size, ranks, link) for size in sizes] / times)
+    def ring(logs: np.ndarray) -> np.ndarray:
+        return _ring(sizes, ranks, Link(*np.exp(logs)))
+
+    def misfit(logs: np.ndarray) -> np.ndarray:
+        return np.log(ring(logs) / times) / deviations
 
     def slopes(logs: np.ndarray) -> np.ndarray:
-        unlimited = Link(float(np.exp(logs[0])), math.inf)
-        share = np.array([_ring(size, ranks, unlimited) for size in sizes]) / (times * np.exp(errors(logs)))
-        return np.column_stack([share, share - 1])
+        latency_share = _ring(0, ranks, Link(np.exp(logs[0]), math.inf)) / ring(logs)
+        return np.column_stack([latency_share, latency_share - 1]) / deviations[:, None]
 
     # Start from the ends: the smallest message is all latency, the largest all bandwidth.
     latency = times[0] / _ring(0, ranks, Link(1.0, 1.0))
     bandwidth = _ring(sizes[-1], ranks, Link(0.0, 1.0)) / times[-1]
-    logs = least_squares(
-        lambda logs: errors(logs) / deviations,
-        np.log([latency, bandwidth]),
-        lambda logs: slopes(logs) / deviations[:, None],
-        loss="soft_l1",
-        f_scale=OUTLIER,
-    ).x
-    slope = slopes(logs)
+    start = np.log([latency, bandwidth])
+    solution = least_squares(misfit, start, slopes, loss="soft_l1", f_scale=OUTLIER)
+    logs = solution.x
     freedom = len(sizes) - 2
-    scaled = errors(logs) / deviations
-    weights = 1 / (deviations**2 * np.sqrt(1 + (scaled / OUTLIER) ** 2))  # of the soft L1 loss
-    variance = np.linalg.inv(slope.T @ (weights[:, None] * slope)) * (scaled**2).sum() / freedom
+    slope = slopes(logs)
+    weights = 1 / np.sqrt(1 + (solution.fun / OUTLIER) ** 2)  # of the soft L1 loss
+    variance = np.linalg.inv(slope.T @ (weights[:, None] * slope)) * (solution.fun**2).sum() / freedom
     half = stats.t_quantile(freedom) * np.sqrt(np.diag(variance))
-    repeats = min(len(sample["seconds"]) for sample in samples)
+    repeats = samples.seconds.map(len).min()
     estimates = [Estimate(*ends, repeats) for ends in np.exp([logs, logs - half, logs + half]).T.tolist()]
-    relative = np.abs(np.expm1(errors(logs)))
-    worst = int(relative.argmax())
+    relative = np.abs(ring(logs) / times - 1)
+    worst = float(relative.max())
     residual = float(np.sqrt((relative**2).mean()))
-    return LinkFit(
-        group, ranks, *estimates, residual, float(relative[worst]), int(sizes[worst]), tuple(map(int, sizes))
-    )
+    errors = f"off by {worst:.0%} at {sizes[relative.argmax()]:,.0f} bytes"
+    caveat = f"one latency and bandwidth do not describe this link: {errors}" if worst > TOLERANCE else ""
+    return LinkFit(*estimates, residual, worst, caveat)
 
 
-def _standard_error(seconds: Sequence[float]) -> float:
-    """Relative standard error of a size's time."""
-    spread = float(np.std(np.log(seconds), ddof=1)) / math.sqrt(len(seconds)) if len(seconds) > 1 else 0.0
-    return math.hypot(FLOOR, spread)
-
-
-def _ring(size: float, ranks: int, link: Link) -> float:
+def _ring(size: Any, ranks: int, link: Link) -> Any:
     return allreduce_cost.ring(size, Topology(1, ranks, link, link))

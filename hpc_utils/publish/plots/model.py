@@ -7,11 +7,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from hpc_utils.analyze.scaling import relative
-
 from ..quantities import quantity
 from . import drawing, style
-from .chart import Chart, charted
+from .chart import charted
 
 # A step's parts from the bottom up.
 PARTS = {
@@ -25,35 +23,26 @@ def _link(gbit: float, unlimited: str = "links as they are") -> str:
     return unlimited if np.isinf(gbit) else f"{gbit:g} Gbit/s"
 
 
-def validation(measured: pd.DataFrame, lines: pd.DataFrame) -> Chart:
-    """Step times against ranks, measured and by the model with its interval, a panel for each fixed batch; right: the model's error.
-
-    Args:
-        measured: `validation.curves`. Points that the model was not fitted to are open. lines: `validation.fitted_curves`.
-    """
-    parts = [measured.assign(what="measured"), lines.assign(what="model", runs=[()] * len(lines))]
-    return _validation(pd.concat(parts, ignore_index=True))
-
-
 @charted(
     "model",
     "Time of a step against ranks over links of several rates, measured and by the model, and the model's error at each.",
 )
-def _validation(rows: pd.DataFrame) -> Figure:
-    measured = rows[rows.what == "measured"]
-    model = rows[rows.what == "model"]
-    batches = list(measured.groupby(["kind", "size"]))
-    rates = sorted(set(measured.gbit), reverse=True)
+def validation(points: pd.DataFrame) -> Figure:
+    """Step times against ranks, measured and by the model with its interval, a panel for each fixed batch; right: the model's error.
+
+    `points`: `validation.curves`. Those that the model was not fitted to are open.
+    """
+    batches = list(points.groupby(["kind", "size"]))
+    rates = sorted(set(points.gbit), reverse=True)
     figure, grid = drawing.wrapped(len(batches) + 1)
     *times, errors = grid
-    for panel, ((kind, size), points) in zip(times, batches, strict=True):
-        points = points[(points.world_size > 1) | ~points.duplicated("world_size")]  # one rank needs no link
-        lines = model[(model.kind == kind) & (model["size"] == size)]
-        drawing.lines(panel, lines, "world_size", "seconds", "gbit", label=_link, keys=rates, band=True, marker=None)
-        for (gbit, held_out), marks in points.groupby(["gbit", "held_out"]):
+    for panel, ((kind, size), rows) in zip(times, batches, strict=True):
+        drawing.lines(panel, rows, "world_size", "seconds", "gbit", label=_link, keys=rates, band=True, marker=None)
+        once = rows[(rows.world_size > 1) | ~rows.duplicated("world_size")]  # one rank needs no link
+        for (gbit, kept), marks in once.groupby(["gbit", "points"]):
             number = rates.index(gbit)
             look = style.series(number) | {"linestyle": "none", "markersize": 3.5}
-            look |= {"markerfacecolor": "white"} if held_out else {}
+            look |= {"markerfacecolor": "white"} if kept == "held out" else {}
             shift = 1.035 ** (number - (len(rates) - 1) / 2)  # points of several rates side by side
             worlds = marks.world_size.astype(float) * shift
             drawing.points(panel, worlds, marks, "measured", **look)
@@ -63,7 +52,7 @@ def _validation(rows: pd.DataFrame) -> Figure:
     for label, face in (("measured, fitted on", "0.25"), ("measured, held out", "white")):
         errors.plot([], [], "o", color="0.25", markerfacecolor=face, label=label)
     for panel in grid:
-        drawing.ranks_axis(panel, measured.world_size)
+        drawing.ranks_axis(panel, points.world_size)
     _shade_errors(errors)
     errors.set(title="the model's error", ylabel=quantity("error").title)
     return figure
@@ -113,7 +102,7 @@ def reach(predictions: pd.DataFrame, measured: pd.DataFrame) -> Figure:
         axes.axhline(100, **style.IDEAL)
         drawing.ranks_axis(axes, predictions.world_size)
         batch = rows.batch_per_device.iloc[0]  # of one rank
-        axes.set_title(drawing.fixed_batch(kind, batch) + relative(rows.baseline.iloc[0]))
+        axes.set_title(drawing.fixed_batch(kind, batch))
         axes.set_ylim(bottom=0)
     return figure
 

@@ -9,55 +9,56 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hpc_utils import records
-from hpc_utils.analyze.model import fit, links, validation
-from hpc_utils.records import schema
+from hpc_utils import paths, records
+from hpc_utils.analyze.model import fit, validation
+from hpc_utils.records import probes, schema
 
-from .test_fit import measured, work
+from .test_fit import held_out, measured, work
 
 RUNS = measured([math.inf, 10.0, 3.0, 1.0, 0.3])
 
 
 @pytest.fixture(scope="module")
 def tested() -> validation.Validation:
-    fitted, errors = fit.held_out(RUNS, work(), [3.0, 0.3])
-    return validation.Validation("cnn", RUNS, fitted, fit.fit(RUNS, work()), errors)
+    fitted, errors = held_out(RUNS, [3.0, 0.3])
+    return validation.Validation([], RUNS, fitted, fit.fit(RUNS, work()), errors)
 
 
 @pytest.fixture(scope="module")
 def accuracy(tested) -> pd.DataFrame:
-    points = tested.errors.held_out.map({True: "held out", False: "fitted"})
-    return validation.accuracy(tested.errors.assign(points=points), RUNS, "points").set_index("points")
+    return validation.accuracy(tested.errors, RUNS, "points").set_index("points")
 
 
 def test_errors_by_group_have_the_repeats_interval_and_their_runs(tested, accuracy) -> None:
-    for name, own in (("held out", tested.errors[tested.errors.held_out]), ("fitted", tested.errors[~tested.errors.held_out])):  # fmt: skip
+    for name, group in tested.errors.groupby("points"):
         row = accuracy.loc[name]
-        assert (row["count"], row.repeats) == (len(own), own.repeats.min())
-        assert row.inside == own.measured.between(own.low, own.high).sum() == round(row.inside_share * len(own))
-        for column, value in (("median_error", own.error.abs().median()), ("worst_error", own.error.abs().max())):
+        assert (row["count"], row.repeats) == (len(group), group.repeats.min())
+        assert row.inside == group.measured.between(group.seconds_low, group.seconds_high).sum()
+        for column, value in (("median_error", group.error.abs().median()), ("worst_error", group.error.abs().max())):
             assert row[column] == pytest.approx(value)
             assert row[f"{column}_low"] < value < row[f"{column}_high"]
     behind = accuracy.runs["held out"]
     assert len(behind) == 12 and all("-0.3-" in run or "-3-" in run for run in behind)
 
 
-def test_laws_are_grouped_likewise() -> None:
-    runs = measured([1.0], worlds=(2, 4, 8))
-    compared = validation.compare(fit.held_out(runs, work(), most_ranks=4)[1], 4)
-    for row in validation.accuracy(compared, runs, "law").itertuples():
-        own = compared[compared.law == row.law]
-        assert (row.count, row.worst_error) == (len(own), pytest.approx(own.error.abs().max()))
-        assert row.worst_error_low <= row.worst_error <= row.worst_error_high and set(row.runs) <= set(runs.run_id)
-
-
-def test_the_model_s_own_tables_are_the_fit_s(tested) -> None:
-    (row,) = tested.summary().to_dict("records")
-    assert (row["model"], row["fitted_on"]) == ("cnn", len(tested.fitted.measured))
-    assert (row["scatter"], row["gradient_bytes"]) == (tested.fitted.residual, work().gradient_bytes)
-    host = tested.costs().set_index("cost").loc["host"]
-    assert (host.value, host.unit) == (tested.fitted.costs.host, "s/B") and host.low < host.value < host.high
-    assert tested.ids == tuple(RUNS.run_id) and len(tested.full.measured) == len(RUNS)
+def test_a_committed_set_is_validated_without_its_held_out_runs() -> None:
+    folder = paths.reference() / "rehearsal"
+    profiles = list(probes.read_probes("compute", folder))
+    rates, most_ranks = [3.0, 0.3], 4
+    result = validation.validate(records.load(folder), profiles, rates=rates, most_ranks=most_ranks, gbits={})
+    assert len(result.full.measured) == len(result.points) == 102
+    assert not validation.held_out(result.fitted.measured, rates, most_ranks).any()
+    (row,) = result.summary.to_dict("records")
+    assert (row["configurations"], row["fitted_on"]) == (10, 30) and row["scatter"] == result.fitted.residual
+    assert [bucket.size for bucket in result.full.work.buckets] == [28_872_744, 15_823_104]
+    assert "resnet18 on cifar10, fp32" in row["model"] and "0.14 of a core" in row["model"]
+    host = result.costs.set_index("cost").loc["host"]
+    assert (host.value, host.unit) == (
+        result.fitted.costs.host,
+        "s/B",
+    ) and host.value_low < host.value < host.value_high
+    errors = result.errors.set_index("points").error.abs()["held out"]
+    assert len(errors) == 24 and errors.median() < 0.04 and errors.max() < 0.2
 
 
 def test_more_ranks_are_predicted_for_every_rate_and_both_kinds(tested) -> None:
@@ -69,41 +70,36 @@ def test_more_ranks_are_predicted_for_every_rate_and_both_kinds(tested) -> None:
     )
 
 
-def test_runs_of_one_node_are_continued_at_their_own_batch_as_far_as_the_interval_says_something() -> None:
+def test_runs_of_one_node_are_continued_on_one_node_as_far_as_the_interval_says_something(tested) -> None:
     near = measured([math.inf])
     near = near.assign(nodes=1, ranks_per_node=near.world_size)
-    weak = validation.Validation("cnn", near, full=fit.fit(near, work()))
-    ahead = weak.predictions([10.0, 1.0], [2, 8, 64])
-    assert set(zip(ahead.kind, ahead.gbit, ahead.nodes, strict=True)) == {("weak", math.inf, 1)}, (
-        "no batch was divided over ranks"
-    )
-    assert set(ahead.batch_per_device) == {32.0} and ahead.world_size.tolist() == [1, 2, 8, 64]
-    (row,) = validation.efficiency_limits(ahead, 0.7).to_dict("records")
-    assert "inf" not in next(validation.conclusions(weak.accuracy(), pd.DataFrame([row])))
-    halves = measured([math.inf], worlds=(4,))
-    halves = halves[(halves.world_size > 1) == (halves.batch_per_device < 32)]
-    halves = halves.assign(nodes=1, ranks_per_node=halves.world_size)
-    strong = validation.Validation("cnn", halves, full=fit.fit(halves, work()))
-    ahead = strong.predictions([1.0], [2, 8])
-    assert set(ahead.kind) == {"strong"} and ahead.batch_per_device.tolist() == [32, 16, 4]
-    vague = validation.Validation("cnn", near, full=replace(weak.full, residual=1.0))
+    one_node = validation.Validation([], near, full=fit.fit(near, work()))
+    ahead = one_node.predictions([10.0, 1.0], [2, 8, 64])
+    assert set(zip(ahead.kind, ahead.gbit, ahead.nodes, strict=True)) == {
+        ("strong", math.inf, 1),
+        ("weak", math.inf, 1),
+    }
+    assert ahead.world_size[ahead.kind == "weak"].tolist() == [1, 2, 8, 64]
+    limits = validation.efficiency_limits(ahead, 0.7)
+    assert not any("inf" in line for line in validation.conclusions(one_node.errors, limits))
+    vague = one_node._replace(full=replace(one_node.full, residual=1.0))
     assert vague.predictions([1.0], [2, 8, 64]).empty
 
 
 def test_without_a_model_there_is_nothing_and_a_reason() -> None:
-    none = validation.Validation()
-    assert none.fitted is None and none.ids == ()
-    assert none.summary().empty and none.costs().empty and none.predictions([1.0], [2]).empty
-    assert validation.fitted_curves(none.fitted, validation.curves(none.errors)).empty and none.accuracy().empty
-    assert (
-        validation.compare(none.errors, 4).empty
-        and validation.efficiency_limits(none.predictions([1.0], [2]), 0.7).empty
-    )
-    assert validation.bottlenecks(none.predictions([1.0], [2])).empty
     runs = pd.DataFrame(columns=schema.names(schema.RUNS))
-    how = {"rates": [1.0], "most_ranks": 4, "gbits": {}}
-    found = validation.validate(records.Records(runs, pd.DataFrame()), [], links.link_table([]), **how)
-    assert found.fitted is None and found.reasons == {}
+    options = {"rates": [1.0], "most_ranks": 4, "gbits": {}}
+    none = validation.validate(records.Records(runs, pd.DataFrame()), [], **options)
+    assert none.fitted is None and none.reasons == []
+    ahead = none.predictions([1.0], [2])
+    tables = [none.summary, none.costs, none.errors, ahead, validation.efficiency_limits(ahead, 0.7)]
+    tables += [validation.curves(none.errors), validation.against_laws(none.errors, 4)]
+    tables += [validation.accuracy(none.errors, none.points, "points")]
+    assert all(table.empty for table in tables)
+    folder = paths.reference() / "rehearsal"
+    loaded = records.load(folder)
+    many = records.Records(loaded.runs[loaded.runs.world_size > 1], loaded.epochs)
+    assert "one rank" in validation.validate(many, [], **options).reasons[0]
 
 
 def test_the_interval_s_ends_cross_where_they_do(tested) -> None:
@@ -121,81 +117,94 @@ def test_the_interval_s_ends_cross_where_they_do(tested) -> None:
     assert math.isnan(row["below_at"]) and (row["world_size"], row["limited_by"]) == (1024, "wire")
 
 
+def test_bottlenecks_are_stretches_of_rank_counts(tested):
+    curves = [tested.full.scaling(kind, 256, [2, 4, 16, 64], gbit=10.0) for kind in ("strong", "weak")]
+    stretches = validation.bottlenecks(pd.concat(curves, ignore_index=True))
+    strong = stretches[stretches.kind == "strong"]
+    assert strong.from_ranks.iloc[0] == 2 and strong.to_ranks.iloc[-1] == 64
+    assert "communication: bandwidth" in set(strong.bottleneck) and len(strong) > 1
+    assert (strong.from_ranks.iloc[1:].to_numpy() > strong.to_ranks.iloc[:-1].to_numpy()).all()
+    assert stretches[stretches.kind == "weak"].from_ranks.iloc[0] == 2
+
+
 def test_conclusions_are_a_sentence_a_held_out_group_and_a_curve(tested, accuracy) -> None:
     below = validation.efficiency_limits(tested.fitted.scaling("weak", 8, [2, 1024], gbit=0.3), 0.7)
     first, second = validation.conclusions(accuracy.reset_index(), below)
     assert f"{accuracy.median_error['held out']:.1%}" in first and "extrapolation" in second
+    _, untested = validation.conclusions(pd.DataFrame(), below)
+    assert "not validated" in untested
+    assert not list(validation.conclusions(pd.DataFrame(), below[:0]))
 
 
 # -- laws
 
 
 @pytest.fixture(scope="module")
-def held_out():
-    runs = measured([10.0, 1.0], worlds=(2, 4, 8))
-    return fit.held_out(runs, work(), most_ranks=4)
+def few_ranks() -> pd.DataFrame:
+    return held_out(measured([10.0, 1.0], worlds=(2, 4, 8)), most_ranks=4)[1]
 
 
-def test_every_law_and_the_model_predict_the_same_points(held_out):
-    found = validation.compare(held_out[1], 4)
-    assert set(found.world_size) == {8} and set(found.gbit) == {10.0, 1.0}
-    counts = found[found.kind == "weak"].law.value_counts()
+def test_every_law_and_the_model_predict_the_same_points(few_ranks):
+    compared = validation.against_laws(few_ranks, 4)
+    assert set(compared.world_size) == {8} and set(compared.gbit) == {10.0, 1.0}
+    counts = compared[compared.kind == "weak"].law.value_counts()
     assert counts["Gustafson"] == counts[validation.MODEL] > 1 and "Amdahl" not in counts
-    assert (found.error == found.seconds / found.measured - 1).all()
-    assert found[found.law == validation.MODEL].error.abs().max() < 0.05
-    assert validation.compare(held_out[1], 8).empty, "nothing is left to predict"
+    assert (compared.error == compared.seconds / compared.measured - 1).all()
+    assert compared[compared.law == validation.MODEL].error.abs().max() < 0.05
+    assert validation.against_laws(few_ranks, 8).empty, "nothing is left to predict"
 
 
-def test_one_rank_belongs_to_the_curves_of_every_link(held_out):
-    drawn = validation.curves(held_out[1])
-    for _, own in drawn.groupby(validation.CURVE):
-        assert own.world_size.is_unique and own.world_size.nunique() > 1
+def test_one_rank_belongs_to_the_curves_of_every_link(few_ranks):
+    drawn = validation.curves(few_ranks)
+    for _, curve in drawn.groupby(validation.CURVE):
+        assert curve.world_size.is_unique and curve.world_size.nunique() > 1
     assert set(drawn.gbit[drawn.world_size == 1]) == {10.0, 1.0}
 
 
-def test_the_model_is_drawn_on_every_number_of_ranks_of_a_curve(held_out):
-    fitted, errors = held_out
-    drawn = validation.curves(errors)
-    lines = validation.fitted_curves(fitted, drawn)
-    for key, own in lines.groupby(validation.CURVE):
-        points = drawn[(drawn[validation.CURVE] == list(key)).all(axis=1)]
-        assert own.world_size.tolist() == list(range(1, points.world_size.max() + 1))
-
-
-RANKS = np.array([1, 2, 4, 8, 16])
+RANKS = np.array([1.0, 2, 4, 8, 16])
+MORE = np.array([1.0, 32])
 
 
 def test_amdahl_finds_the_serial_share_and_never_a_negative_one():
-    fitted = validation.amdahl(RANKS, 2.0 * (0.1 + 0.9 / RANKS))
-    assert fitted.seconds([1, 32]) == pytest.approx([2.0, 2.0 * (0.1 + 0.9 / 32)])
-    assert fitted.formula == "2 s (10.0% serial)"
-    assert "(0.0% serial)" in validation.amdahl(RANKS, 2.0 / RANKS**1.1).formula  # super-linear
+    predicted = validation.amdahl(RANKS, 2.0 * (0.1 + 0.9 / RANKS), MORE)
+    assert predicted == pytest.approx([2.0, 2.0 * (0.1 + 0.9 / 32)])
+    one, many = validation.amdahl(RANKS, 2.0 / RANKS**1.1, MORE)  # super-linear
+    assert one / many == pytest.approx(32)
 
 
 def test_gustafson_finds_the_serial_share_of_equal_work_a_rank():
-    fitted = validation.gustafson(RANKS, 0.5 * RANKS / (RANKS - 0.2 * (RANKS - 1)))
-    assert fitted.seconds([1, 64]) == pytest.approx([0.5, 0.5 * 64 / (64 - 0.2 * 63)], rel=1e-3)
+    predicted = validation.gustafson(RANKS, 0.5 * RANKS / (RANKS - 0.2 * (RANKS - 1)), MORE)
+    assert predicted == pytest.approx([0.5, 0.5 * 32 / (32 - 0.2 * 31)], rel=1e-3)
 
 
 # -- the intervals of errors
 
 
+def interval(seconds: list[float], *repeats: list[float]) -> pd.Series:
+    """`accuracy` of predictions in `seconds`, each of a configuration that was measured in `repeats`."""
+    rows = [
+        dict.fromkeys(fit.POINT, number) | {"seconds": value, "run_id": f"{number}-{value}"}
+        for number, values in enumerate(repeats)
+        for value in values
+    ]
+    runs = pd.DataFrame(rows)
+    errors = runs.groupby(fit.POINT).agg(measured=("seconds", "median"), runs=("run_id", tuple)).reset_index()
+    return validation.accuracy(
+        errors.assign(seconds=seconds, seconds_low=0, seconds_high=9, group="a"), runs, "group"
+    ).iloc[0]
+
+
 def test_an_error_s_interval_is_that_of_its_repeats() -> None:
-    off = validation.error([1.1], [[0.9, 1.0, 1.1]], np.max)
-    assert off.value == pytest.approx(0.1) and off.repeats == 3
-    assert off.low == pytest.approx(0.0) and off.high == pytest.approx(1.1 / 0.9 - 1)
-
-
-def test_the_same_twice() -> None:
-    sides = [1.0, 2.0], [[1.0, 1.2, 1.1], [1.9, 2.2, 2.3]]
-    assert validation.error(*sides, np.median) == validation.error(*sides, np.median)
+    row = interval([1.1], [0.9, 1.0, 1.1])
+    assert row.worst_error == pytest.approx(0.1) and row.repeats == 3
+    assert row.worst_error_low == pytest.approx(0.0) and row.worst_error_high == pytest.approx(1.1 / 0.9 - 1)
 
 
 def test_without_scatter_there_is_no_width() -> None:
-    off = validation.error([1.1, 2.0], [[1.0, 1.0], [2.0, 2.0]], np.max)
-    assert off.low == off.value == off.high == pytest.approx(0.1)
+    row = interval([1.1, 2.0], [1.0, 1.0], [2.0, 2.0])
+    assert row.worst_error_low == row.worst_error == row.worst_error_high == pytest.approx(0.1)
 
 
 def test_a_single_run_leaves_no_interval() -> None:
-    off = validation.error([1.1, 2.0], [[1.0], [2.0, 2.1]], np.max)
-    assert math.isnan(off.low) and off.repeats == 1
+    row = interval([1.1, 2.0], [1.0], [2.0, 2.1])
+    assert math.isnan(row.worst_error_low) and row.repeats == 1

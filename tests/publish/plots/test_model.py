@@ -7,10 +7,11 @@ import math
 import pandas as pd
 import pytest
 
-from hpc_utils.analyze.model import fit, validation
+from hpc_utils.analyze.model import validation
 from hpc_utils.publish.plots import drawing
 from hpc_utils.publish.plots import model as plots
-from tests.analyze.model.test_fit import measured, work
+from tests.analyze.model.test_fit import held_out as held_out_runs
+from tests.analyze.model.test_fit import measured
 
 from .figures import labels, texts
 
@@ -20,20 +21,21 @@ RUNS = measured([math.inf, 10.0, 1.0, 0.3])
 
 @pytest.fixture(scope="module")
 def held_out():
-    return fit.held_out(RUNS, work(), [0.3])
+    return held_out_runs(RUNS, [0.3])
 
 
 def test_measured_points_carry_their_intervals_and_held_out_ones_are_open(held_out):
-    fitted, errors = held_out
-    drawn = validation.curves(errors)
-    chart = plots.validation(drawn, validation.fitted_curves(fitted, drawn))
+    drawn = validation.curves(held_out[1])
+    chart = plots.validation(drawn)
     *panels, off = chart.figure.axes
-    assert len(panels) == drawn.groupby(["kind", "size"]).ngroups and len(chart.data) > len(drawn)
+    assert len(panels) == drawn.groupby(["kind", "size"]).ngroups
+    curves = [line for axes in panels for line in axes.lines if line.get_marker() == "None"]
+    assert sum(len(line.get_xdata()) for line in curves if line.get_linestyle() != "None") == len(drawn)
     assert {"links as they are", "0.3 Gbit/s", "measured, held out"} <= labels(chart.figure)
     once = drawn[(drawn.world_size > 1) | ~drawn.duplicated(["kind", "size", "world_size"])]
     marked = [line for line in off.lines if line.get_marker() != "None" and len(line.get_xdata())]
     hollow = [line for line in marked if line.get_markerfacecolor() == "white"]
-    assert sum(len(line.get_xdata()) for line in hollow) == once.held_out.sum() > 0
+    assert sum(len(line.get_xdata()) for line in hollow) == (once.points == "held out").sum() > 0
     assert sorted(y for line in marked for y in line.get_ydata()) == pytest.approx(sorted(100 * once.error))
     assert "3 repeats" in texts(chart.figure)
 
@@ -62,8 +64,8 @@ def test_reach_draws_strong_and_weak_apart(held_out):
 
 
 def test_laws_are_distinguished_by_colour_and_ranks_by_marker():
-    _, errors = fit.held_out(measured([10.0, 1.0], worlds=(2, 4, 8)), work(), most_ranks=4)
-    compared = validation.compare(errors, 4)
+    _, errors = held_out_runs(measured([10.0, 1.0], worlds=(2, 4, 8)), most_ranks=4)
+    compared = validation.against_laws(errors, 4)
     figure = plots.laws(compared).figure
     assert [axes.get_title() for axes in figure.axes] == [f"{kind} scaling" for kind in sorted(set(compared.kind))]
     assert labels(figure) == {f"{law}, 8 ranks" for law in compared.law}
