@@ -83,7 +83,7 @@ PLACE = [*SAME, "kind", "batch", "baseline", *POINT, "layout"]
 COLUMNS = ["finding", *PLACE, "value", "low", "high", "expected", "evidence", "likely", "look"]
 
 
-def find(runs: pd.DataFrame) -> pd.DataFrame:
+def find_anomalies(runs: pd.DataFrame) -> pd.DataFrame:
     """One row per anomaly, the most serious kind first; an empty frame if there is none.
 
     `finding` is one of `FINDINGS`:

@@ -51,7 +51,7 @@ def figures(folders: Iterable[Path]) -> list[Figure]:
     return exported_figures
 
 
-def find(name: str, among: Sequence[Figure]) -> Figure:
+def find_figure(name: str, among: Sequence[Figure]) -> Figure:
     """The figure `name`, or `<set>:<name>` where several sets have it.
 
     Raises:
@@ -71,7 +71,7 @@ def find(name: str, among: Sequence[Figure]) -> Figure:
     return having[0]
 
 
-def write(figure: Figure, output: Path, formats: Iterable[str] = FORMATS) -> list[Path]:
+def write_figure(figure: Figure, output: Path, formats: Iterable[str] = FORMATS) -> list[Path]:
     """Write the figure in `formats`, its data as CSV, and its caption and source as JSON, into `output`.
 
     Raises:

@@ -125,6 +125,6 @@ def _copy(source: Path, target: Path) -> None:
         atomic.write_text(target, portable(source.read_text()))
     elif source.name.endswith(".json.gz"):
         text = portable(gzip.decompress(source.read_bytes()).decode())
-        atomic.write(target, lambda file: file.write(gzip.compress(text.encode(), mtime=0)))
+        atomic.write_file(target, lambda file: file.write(gzip.compress(text.encode(), mtime=0)))
     else:
         shutil.copyfile(source, target)

@@ -8,7 +8,7 @@ import pytest
 
 from hpc_utils import capability, paths, provenance, records
 from hpc_utils.config import ConfigError
-from hpc_utils.launch.parameters import defaults, find, resolve
+from hpc_utils.launch.parameters import defaults, find_notebook, resolve
 from hpc_utils.launch.request import Layout, prepare
 from hpc_utils.launch.target import Target
 
@@ -146,13 +146,13 @@ SITE = 'title = "S"\n[nodes.c]\npartition = "c"\ncores = 2\nprecisions = ["fp32"
 
 def test_a_notebook_of_the_clone_is_found_from_any_folder(bench, monkeypatch):
     monkeypatch.chdir(bench.folder)
-    found = {find(Path(name)) for name in ("02_ddp", "02_ddp.ipynb", "notebooks/02_ddp.ipynb")}
+    found = {find_notebook(Path(name)) for name in ("02_ddp", "02_ddp.ipynb", "notebooks/02_ddp.ipynb")}
     assert found == {paths.notebooks() / "02_ddp.ipynb"}
     own = bench.notebook(TRAIN, name="02_ddp").relative_to(bench.folder)
-    assert find(own) == own, "the one here comes first"
+    assert find_notebook(own) == own, "the one here comes first"
     for missing in ("notebooks/02_dpp.ipynb", "elsewhere/02_ddp.ipynb"):
         with pytest.raises(ConfigError, match="02_ddp"):
-            find(Path(missing))
+            find_notebook(Path(missing))
 
 
 def test_more_devices_than_cores_are_announced_before_the_run(bench, monkeypatch):

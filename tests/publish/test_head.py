@@ -73,7 +73,7 @@ def test_the_answer_is_that_of_the_tables(two: tuple[Path, str]) -> None:
     verdicts = exported.frame("curves-targets").verdict.value_counts().sort_index()
     assert shown["targets"] == ", ".join(f"{number} {verdict}" for verdict, number in verdicts.items())
     assert verdicts.sum() == 2 and "not measured" not in verdicts, "as the study has two ranks"
-    wrong = anomalies.counts(anomalies.find(found.runs))
+    wrong = anomalies.counts(anomalies.find_anomalies(found.runs))
     assert [one.get_text() for one in page.select("#top .finding summary strong")] == list(wrong.finding) != []
     assert shown["what looks wrong"] == ", ".join(f"{row.finding} ({row.count})" for row in wrong.itertuples())
     count = len(records.read_study(CURVES, two[0]).run_ids)

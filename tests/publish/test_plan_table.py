@@ -83,7 +83,7 @@ def test_a_like_gpu_stands_in_where_nothing_ran(study: str, monkeypatch: pytest.
 
 
 def test_the_notes_explain_the_bases_of_the_table() -> None:
-    notes = plan_table.table_notes(pd.DataFrame([{"basis": "operations"}]), peaks.find("A100 40GB"))
+    notes = plan_table.table_notes(pd.DataFrame([{"basis": "operations"}]), peaks.find_peak("A100 40GB"))
     assert notes[0].startswith("operations: ") and notes[-1].startswith("The like device is A100 40GB")
 
 
