@@ -66,7 +66,7 @@ def main(
             click.echo(f"{name} failed: {error}", err=True)
             broken = failed = True
         if rows:
-            click.echo(measure.table(rows))
+            click.echo(measure.result_table(rows))
         if rows and not broken:
             click.echo(f"written to {measure.save(name, rows, options, load)}")
     sys.exit(1 if failed else 0)

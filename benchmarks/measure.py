@@ -245,7 +245,7 @@ def save(benchmark: str, rows: Iterable[Row], options: Options, load: float) -> 
     return path
 
 
-def table(rows: Sequence[Row]) -> str:
+def result_table(rows: Sequence[Row]) -> str:
     """Format the rows for a terminal, followed by the promises."""
     cells = [("case", "variant", "median", "min .. max", "unit", "ratio to the first", "")]
     before = None

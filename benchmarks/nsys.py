@@ -49,7 +49,7 @@ def run(options: measure.Options) -> list[measure.Row]:
     with measure.scratch() as folder:
         for kernels, rounds in ((large // 10, options.repeats), (large, 1)):
             path = folder / f"{kernels}.sqlite"
-            synthetic_export.write(path, kernels=kernels, steps=STEPS)
+            synthetic_export.write_export(path, kernels=kernels, steps=STEPS)
             found += _measured(path, kernels, replace(options, repeats=rounds))
             path.unlink()
     return found

@@ -56,7 +56,7 @@ class Made:
     ranges: Mapping[str, Sequence[tuple[int, int]]]
 
 
-def write(
+def write_export(
     path: Path,
     *,
     version: str = "2026.2",

@@ -93,7 +93,7 @@ def pages(sets: Sequence[Path]) -> dict[Path, str]:
 
 def measured(text: str, sets: Sequence[Path]) -> str:
     """The text with the value of each cell of `sets` whose name ends a table row."""
-    known = Sets(ResultSet(folder.name, folder, exports.read(folder)) for folder in sets)
+    known = Sets(ResultSet(folder.name, folder, exports.read_exports(folder)) for folder in sets)
 
     def renewed(row: re.Match) -> str:
         if row[2] not in known.by_alias:

@@ -48,14 +48,14 @@ class Launcher:
         """End the communication of a rank that succeeded."""
 
 
-def find(workload: str) -> Launcher | None:
+def find_launcher(workload: str) -> Launcher | None:
     """The launcher that a user's own loop names; None if torchrun starts its ranks, as those of all other workloads."""
     path = source_code.module_file(workload)
     name = path and _named(path, workload.partition(":")[2])
-    return load(name) if name else None
+    return load_launcher(name) if name else None
 
 
-def load(name: str) -> Launcher:
+def load_launcher(name: str) -> Launcher:
     """The launcher `module:Class`."""
     return source_code.load_object(name)()
 

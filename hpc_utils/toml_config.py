@@ -30,7 +30,7 @@ class Strict(BaseModel):
 Table = TypeVar("Table", bound=Strict)
 
 
-def read(path: Path, model: type[Table], refuse: type[ValueError]) -> Table:
+def read_toml(path: Path, model: type[Table], refuse: type[ValueError]) -> Table:
     """The file at `path` as a `model`.
 
     Raises:
@@ -43,11 +43,11 @@ def read(path: Path, model: type[Table], refuse: type[ValueError]) -> Table:
         raise refuse("\n".join(_explain(path, item) for item in error.errors())) from None
 
 
-def tables(path: Path, model: type[Table], refuse: type[ValueError]) -> dict[str, Table]:
+def read_tables(path: Path, model: type[Table], refuse: type[ValueError]) -> dict[str, Table]:
     """The file at `path`, which consists of named tables of one kind: {name: table} in their order.
 
     Raises:
-        As `read`.
+        As `read_toml`.
     """
     parsed_tables = {}
     faults = []

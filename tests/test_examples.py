@@ -14,7 +14,8 @@ from hpc_utils.publish.documents.sets import ResultSet, Sets
 ROOT = paths.root()
 FOLDERS = project.read_project(ROOT / "paper/paper.toml").sets
 SETS = Sets(
-    ResultSet(alias, ROOT / folder, exports.read(ROOT / folder), checked=False) for alias, folder in FOLDERS.items()
+    ResultSet(alias, ROOT / folder, exports.read_exports(ROOT / folder), checked=False)
+    for alias, folder in FOLDERS.items()
 )
 
 

@@ -94,7 +94,7 @@ def test_the_readers_own_study_has_a_figure_with_its_numbers_a_verdict_and_a_pag
         pytest.skip("the commands were not run (selected by hand?)")
     starts = records.load(desk.results, study=OWN).runs.sort_values("started").repeat.tolist()
     assert starts == sorted(starts) and len(set(starts)) == 3, "repeats are interleaved in time"
-    found = exports.read(desk.results)
+    found = exports.read_exports(desk.results)
     assert f"{OWN}-efficiency" in found.figures
     points = found.frame(f"{OWN}-efficiency").query("baseline == 'none' and world_size == 2").set_index("kind")
     assert set(points.index) == {"strong", "weak"} and (points.repeats == 3).all()

@@ -24,4 +24,4 @@ def test_an_unknown_key_names_its_table_and_the_nearest_known_key(tmp_path: Path
     file = tmp_path / "cluster.toml"
     file.write_text("[network]\nlink_gbits = 3\n")
     with pytest.raises(ValueError, match="network: unknown key 'link_gbits': did you mean link_gbit"):
-        toml_config.read(file, Outer, ValueError)
+        toml_config.read_toml(file, Outer, ValueError)

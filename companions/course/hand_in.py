@@ -219,7 +219,7 @@ def _write_figures(
     """Write the figures of the study's chapters; yields what is stale."""
     chapters = {chapter.notebook for chapter in index.chapters}
     run_ids = set(study_records.runs.run_id)
-    exported = exports.read(results)
+    exported = exports.read_exports(results)
     pages = set()
     for figure in figure_export.figures([results]):
         page = figure.page
@@ -227,7 +227,7 @@ def _write_figures(
         shared_page = not page["study"] and page["notebook"] in chapters and run_ids.intersection(figure.drawn.runs)
         if study_page or shared_page:
             pages.add(figure.drawn.page)
-            figure_export.write(figure, output, ["pdf"])
+            figure_export.write_figure(figure, output, ["pdf"])
     yield from (f"{fault}." for page in sorted(pages) for fault in staleness.page_faults(exported, page))
     if not pages:
         yield f"No figures: `hpc report {study}` draws them."

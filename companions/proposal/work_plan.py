@@ -83,7 +83,7 @@ def read_work_plan(path: Path) -> WorkPlan:
         FileNotFoundError: there is no such file.
         PlanError: it is wrong; one line per fault, with file and place.
     """
-    return toml_config.read(path, WorkPlan, PlanError)
+    return toml_config.read_toml(path, WorkPlan, PlanError)
 
 
 def total_table(plan: WorkPlan) -> pd.DataFrame:

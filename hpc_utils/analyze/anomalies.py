@@ -90,7 +90,7 @@ COLUMNS = ["finding", *PLACE, *stats.columns(["value"]), "expected", "evidence",
     "What looks wrong.",
     "finding world_size layout value expected evidence likely look",
 )
-def find(runs: pd.DataFrame) -> pd.DataFrame:
+def find_anomalies(runs: pd.DataFrame) -> pd.DataFrame:
     """One row per anomaly, the most serious kind first; an empty frame if there is none.
 
     `finding` is one of `FINDINGS`:

@@ -115,7 +115,7 @@ def estimate(
     return pd.DataFrame(rows, columns=columns)
 
 
-def table(estimates: pd.DataFrame, prices: Mapping[str, Billing]) -> pd.DataFrame:
+def budget_table(estimates: pd.DataFrame, prices: Mapping[str, Billing]) -> pd.DataFrame:
     """One row per series and layout of `estimate`'s frame.
 
     Columns: series, nodes, ranks_per_node, world_size; configurations, runs, repeats (the most of any); hours (of one

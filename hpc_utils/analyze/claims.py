@@ -162,14 +162,14 @@ class Claims(dict[str, Claim]):
     path: Path = Path("claims")
 
 
-def read(path: Path) -> Claims:
+def read_claims(path: Path) -> Claims:
     """The claims of the file at `path`, in their order.
 
     Raises:
         FileNotFoundError: there is no such file.
         ClaimError: the file is not TOML, or a claim in it is wrong.
     """
-    claims = Claims(toml_config.tables(path, Claim, ClaimError))
+    claims = Claims(toml_config.read_tables(path, Claim, ClaimError))
     claims.path = path
     if invalid := [name for name in claims if not NAME.fullmatch(name)]:
         raise ClaimError(f"{path}: {invalid[0]}: a claim's name has lower-case letters, digits and -")

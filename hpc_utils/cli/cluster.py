@@ -19,7 +19,7 @@ def _find(context, option, name):
     """
     from hpc_utils import rehearsal
 
-    if (running_cluster := rehearsal.find(name)) is None:
+    if (running_cluster := rehearsal.find_cluster(name)) is None:
         raise rehearsal.ClusterError(f"cluster {name} is not up: `hpc cluster up{_option(name)}` starts it")
     return running_cluster
 

@@ -185,7 +185,7 @@ def connect(to_rehearsal: bool, *, start: bool = True, nodes: int | None = None)
     if not to_rehearsal or workspace.environment().get("SLURM_CONF"):
         return
     try:
-        running_cluster = rehearsal.find()
+        running_cluster = rehearsal.find_cluster()
         why = "the rehearsal cluster is not up"
     except rehearsal.KilledError as error:
         running_cluster = None

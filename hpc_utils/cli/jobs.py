@@ -76,7 +76,7 @@ def plan(study, cluster_name, node_type, seconds_per_epoch, gpu, as_markdown, cs
     from hpc_utils.publish import plan_table
     from hpc_utils.records import atomic, probes
 
-    peak = peaks.find(gpu) if gpu else None
+    peak = peaks.find_peak(gpu) if gpu else None
     if gpu and peak is None:
         raise click.UsageError(
             f"--like {gpu}: unknown GPU; known: {', '.join(known_gpu.name for known_gpu in peaks.read_peaks())}"
@@ -103,7 +103,7 @@ def plan(study, cluster_name, node_type, seconds_per_epoch, gpu, as_markdown, cs
         roughly=budget.from_peak_rate(run_records.runs, peak) if peak else None,
     )  # fmt: skip
     prices = {planned.target.hardware: node}
-    table = budget.table(estimates, prices)
+    table = budget.budget_table(estimates, prices)
     total = budget.total(estimates, prices)
     if csv_file:
         atomic.write_text(csv_file, table.to_csv(index=False, lineterminator="\n"))

@@ -30,10 +30,10 @@ def chapter(notebook, folder, parameters, drop):
     Its tables and its figures with their data are written again. If an earlier one would be missing, nothing is changed and
     they are listed (exit code 2). NOTEBOOK: a path, or a name such as 03_scaling.
     """
-    from hpc_utils.launch.parameters import find, of_chapter
+    from hpc_utils.launch.parameters import find_notebook, of_chapter
     from hpc_utils.publish.chapters import renew
 
-    path = find(Path(notebook))
+    path = find_notebook(Path(notebook))
     study, values = of_chapter(path, parameters)
     if provenance.dirty():
         click.secho("uncommitted changes: a release refuses what is exported now", fg="yellow", err=True)
@@ -82,7 +82,7 @@ def paper_new(name, template, study, folder):
     """
     from hpc_utils.publish.documents import draft
 
-    written = draft.write(paths.root(), folder or paths.results(), name, study, template)
+    written = draft.write_draft(paths.root(), folder or paths.results(), name, study, template)
     click.echo(f"{written}: edit it; `hpc paper {name}` builds it")
 
 
@@ -180,13 +180,13 @@ def export(name, as_list, folder, formats, output, write_instead=None):
             click.echo(f"{set_name}:{candidate.drawn.name}  {candidate.drawn.caption}")
         return
     alias, colon, figure = name.rpartition(":")
-    chosen = figure_export.find(
+    chosen = figure_export.find_figure(
         f"{folders_by_alias[alias].name if alias in folders_by_alias else alias}{colon}{figure}", figures
     )
     kinds = [kind.strip() for kind in formats.split(",") if kind.strip()]
-    for path in figure_export.write(chosen, output or paths.results() / "export", kinds):
+    for path in figure_export.write_figure(chosen, output or paths.results() / "export", kinds):
         click.echo(path)
-    for fault in staleness.page_faults(exports.read(chosen.folder), chosen.drawn.page):
+    for fault in staleness.page_faults(exports.read_exports(chosen.folder), chosen.drawn.page):
         click.secho(f"warning: {fault}", fg="yellow", err=True)
 
 
@@ -220,7 +220,7 @@ def verify(run, folder, repeats, tolerance, against, notebook, as_json):
     from hpc_utils.records.folder import read_json
     from hpc_utils.records.study import Targets
 
-    path = rerun.find(run, folder)
+    path = rerun.find_run(run, folder)
     original_set = path.parent.parent
     comparisons = paths.results() / "verify"
     original_records = records.load(original_set)
@@ -240,7 +240,7 @@ def verify(run, folder, repeats, tolerance, against, notebook, as_json):
         repeated = reproduction.alike(new_records.runs, original, one_state=False)
         if copied := rerun.copies(original_records.runs, repeated):
             raise rerun.CannotRerun(
-                f"{against} holds copies of runs of {rerun.shown(original_set)}, such as {copied[0]}: "
+                f"{against} holds copies of runs of {rerun.folder_name(original_set)}, such as {copied[0]}: "
                 "compare with new runs"
             )
         if repeated.empty:
@@ -265,7 +265,7 @@ def verify(run, folder, repeats, tolerance, against, notebook, as_json):
     ]
     differences = provenance.differences(*origins)
     sides = {
-        side: {"results": rerun.shown(set_folder), "runs": frame.run_id.tolist(), "provenance": origin}
+        side: {"results": rerun.folder_name(set_folder), "runs": frame.run_id.tolist(), "provenance": origin}
         for side, set_folder, frame, origin in zip(
             ("then", "now"), (original_set, new), (before, repeated), origins, strict=True
         )
@@ -278,7 +278,7 @@ def verify(run, folder, repeats, tolerance, against, notebook, as_json):
     if as_json:
         click.echo(json.dumps(record, indent=1, allow_nan=False))
     else:
-        origin = f"{path.name} of {rerun.shown(original_set)}, {original.started[:10]}"
+        origin = f"{path.name} of {rerun.folder_name(original_set)}, {original.started[:10]}"
         title = f"{origin}, beside {counted(len(repeated), 'new run')}"
         click.echo("\n".join(account.lines(title, judgements, differences, verdict)))
         click.echo(f"comparison: {comparisons / f'{path.name}.json'}", err=True)

@@ -93,7 +93,7 @@ def discard(runs):
     from hpc_utils.launch import rerun
     from hpc_utils.records import claim
 
-    folders = [rerun.find(run, paths.results()) for run in runs]
+    folders = [rerun.find_run(run, paths.results()) for run in runs]
     for path in folders:
         if path.parent != paths.runs() or path.is_symlink() or not (path / "status.json").is_file():
             raise click.UsageError(f"{path} is not the folder of a run in {paths.runs()}")

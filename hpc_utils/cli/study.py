@@ -227,10 +227,10 @@ def _print_breakdown(parts: Sequence[dict[str, Any]], timelines: Sequence[Timeli
 def _print_kernels(timelines: Sequence[Timeline]) -> None:
     from hpc_utils.analyze.profiles import kernels
 
-    longest = kernels.table(timelines)
+    longest = kernels.kernel_table(timelines)
     if longest.empty:
         return
-    kinds = [f"{row.kind} {row.share:.0%}" for row in kernels.table(timelines, "kind").itertuples()]
+    kinds = [f"{row.kind} {row.share:.0%}" for row in kernels.kernel_table(timelines, "kind").itertuples()]
     click.echo(f"\ntime of all kernels by class: {', '.join(kinds)}\n")
     rows = [
         [

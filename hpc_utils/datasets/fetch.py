@@ -49,7 +49,7 @@ def fetch(name: str, mirror: str | Path | None = None, progress: bool = True, fo
             decoded, meta = _obtain(dataset, Path(mirror) if mirror else None, work / name, progress)
             fresh = Path(tempfile.mkdtemp(prefix=f"{name}~", dir=work))
             try:
-                store.write(fresh, decoded, meta)
+                store.write_images(fresh, decoded, meta)
                 _place(fresh, folder)
             finally:
                 shutil.rmtree(fresh, ignore_errors=True)

@@ -120,7 +120,7 @@ def _title(dataset: DatasetInfo, decoded: Decoded) -> str:
     return f"{dataset.name} subset: {len(decoded.classes)} classes, {counts[0]:,} train and {counts[1]:,} test images"
 
 
-def write(folder: Path, decoded: Decoded, meta: Meta) -> None:
+def write_images(folder: Path, decoded: Decoded, meta: Meta) -> None:
     """Write the arrays and then `meta.json` into `folder`, each flushed to the disk."""
     for split, (images, labels) in decoded.splits.items():
         for part, array in (("images", images), ("labels", labels)):

@@ -75,7 +75,7 @@ def _lead(options: Options, console: process.Console) -> int:
         process.run_with_timeout(runner.context.cleanup.close, WRITING)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the launcher gives 30 s, the report takes less
     contents = report.make(results, runner, time.monotonic() - began)
-    written = process.run_with_timeout(lambda: report.write(contents), WRITING)
+    written = process.run_with_timeout(lambda: report.write_report(contents), WRITING)
     console.line(f"\n{report.summary(contents, colour)}")
     console.line(f"report: {written['facts']}" if "facts" in written else f"no report written: {written}")
     if options.copy:

@@ -50,7 +50,7 @@ def make(results: Sequence[Result], runner: Runner | None, seconds: float) -> Re
     }
 
 
-def write(report: Report) -> Path:
+def write_report(report: Report) -> Path:
     """Write `results/doctor/<hardware>-<date>-<n>/doctor.json`; its path.
 
     Raises:

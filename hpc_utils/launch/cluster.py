@@ -347,7 +347,7 @@ def read_cluster(name: str | Path) -> Cluster:
     """
     path = file(name)
     try:
-        cluster = toml_config.read(path, Cluster, ClusterError)
+        cluster = toml_config.read_toml(path, Cluster, ClusterError)
     except FileNotFoundError:
         raise ClusterError(
             f"no cluster {str(name)!r}: {toml_config.hint(str(name), known())} "

@@ -17,7 +17,7 @@ RECORD = 256  # bytes of the file for each logical CPU: a run locks them, and de
 
 
 @contextlib.contextmanager
-def held(run: str) -> Iterator[None]:
+def lock_cores(run: str) -> Iterator[None]:
     """Lock the logical CPUs that this process may use, in the block; wait for the runs that have locked any of them.
 
     The kernel releases the locks when this process ends. Jobs with cores of their own do not wait for each other, nor

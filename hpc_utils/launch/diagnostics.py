@@ -20,7 +20,7 @@ from hpc_utils import paths, workspace
 from hpc_utils.config import ConfigError, RunConfig
 from hpc_utils.doctor.bench import GRACE, LIMIT
 from hpc_utils.doctor.check import SECONDS
-from hpc_utils.launcher import load
+from hpc_utils.launcher import load_launcher
 from hpc_utils.records.compute_profile import not_plain
 from hpc_utils.records.folder import read_json
 from hpc_utils.workspace import Launch
@@ -84,7 +84,7 @@ def on_this_machine(what: Diagnostic, nproc: int, arguments: Sequence[str], laun
         start = [sys.executable, *TORCHRUN, f"--nproc-per-node={nproc}"]
         parent = os.getpid()
         if launcher:
-            start = [*load(launcher).command(nproc), sys.executable]
+            start = [*load_launcher(launcher).command(nproc), sys.executable]
         process = subprocess.Popen(
             [*start, "-m", what.module, *arguments, *_launcher_option(launcher), f"--copy={copy}"],
             env=workspace.child_environment() | Launch(owner=folder).variables,
@@ -139,7 +139,7 @@ def on_cluster(
         )
     name = Path(what.script).stem
     submission = Submission.begin(name, f"{name}-{cluster.hardware_id(node.name)}", cluster.name, node.name)
-    job_environment.write(submission.path, cluster, node)
+    job_environment.write_environment(submission.path, cluster, node)
     options = [*job_environment.options(cluster, node, job_layout), job_environment.output(submission.path, "%j")]
     copy = submission.path / "record.json"
     variables = job_environment.variables(submission.path, job_layout)

@@ -154,7 +154,7 @@ def of_torchrun(log: str) -> list[tuple[int, int]]:
 def _silent(run: Path, failures: Sequence[tuple[int, int]], reported: set[int]) -> str:
     """The first rank that was killed, or exited, without an error report."""
     config = (read_json(run / "request.json") or {}).get("config", {})
-    own_launcher = launcher.find(config.get("workload", ""))
+    own_launcher = launcher.find_launcher(config.get("workload", ""))
     if own_launcher and own_launcher.starts_ranks and reported:  # it ends the others in its own way
         return ""
     for number, (rank, code) in enumerate(failures):

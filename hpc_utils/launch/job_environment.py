@@ -77,7 +77,7 @@ def output(folder: Path, name: str) -> str:
     return f"--output={os.fspath(folder).replace('%', '%%')}/logs/{name}.log"
 
 
-def write(folder: Path, cluster: Cluster, node: NodeType) -> None:
+def write_environment(folder: Path, cluster: Cluster, node: NodeType) -> None:
     """Write `folder`/environment.sh."""
     python = Path(sys.executable) if cluster.rehearsal else None  # its jobs run on this machine
     (folder / "environment.sh").write_text(render(cluster, node, root=paths.root(), python=python))

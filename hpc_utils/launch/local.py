@@ -172,7 +172,7 @@ def _cores(request: Request) -> contextlib.AbstractContextManager:
     enforces."""
     if request.config.cores_per_rank or request.on_gpus:
         return contextlib.nullcontext()
-    return core_lock.held(request.run_id)
+    return core_lock.lock_cores(request.run_id)
 
 
 def _claim(request: Request, redo: bool, is_gone: Callable[[Mapping[str, Any]], bool]) -> RunFolder:

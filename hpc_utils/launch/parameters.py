@@ -17,7 +17,7 @@ TAG = "parameters"
 BATCHES = {"global_batch", "batch_per_device"}
 
 
-def find(notebook: Path) -> Path:
+def find_notebook(notebook: Path) -> Path:
     """The notebook at that path, here or in the clone, or of that name among the chapters.
 
     Raises:

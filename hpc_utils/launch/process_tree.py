@@ -34,7 +34,7 @@ def die_with_parent(parent: int | None = None) -> None:
         os._exit(1)
 
 
-def find(matches: Callable[[Launch], bool]) -> Iterator[psutil.Process]:
+def find_processes(matches: Callable[[Launch], bool]) -> Iterator[psutil.Process]:
     """The processes whose launch record matches."""
     import psutil
 
@@ -61,7 +61,7 @@ def end_tree(process: subprocess.Popen, owner: str, grace: float = GRACE) -> Non
     finally:  # at once on a second Ctrl-C
         process.kill()
         process.wait()
-        kill(list(find(lambda launch: launch.owner == owner)))
+        kill(list(find_processes(lambda launch: launch.owner == owner)))
 
 
 def kill(processes: Sequence[psutil.Process]) -> None:

@@ -39,7 +39,7 @@ def main(notebook: Path, folder: Path) -> None:
     """Execute `notebook` with the parameters in `folder/request.json`; never returns."""
     request = json.loads((folder / "request.json").read_text())
     record = workspace.adopt()
-    own_launcher = launcher.find(request["config"]["workload"])
+    own_launcher = launcher.find_launcher(request["config"]["workload"])
     # Joined now: mpiexec ends the others only if a rank fails after this.
     if own_launcher and own_launcher.starts_ranks:
         os.environ["RANK"] = str(own_launcher.join().rank)

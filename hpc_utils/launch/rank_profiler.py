@@ -147,7 +147,7 @@ def _under(mark: Profiler) -> Iterator[tuple[float, int, str]]:
     """(start time, pid, program) of the profiler's processes."""
     import psutil
 
-    for process in process_tree.find(lambda launch: launch.profiler == mark):
+    for process in process_tree.find_processes(lambda launch: launch.profiler == mark):
         with contextlib.suppress(psutil.Error, OSError):
             yield process.create_time(), process.pid, process.exe()
 

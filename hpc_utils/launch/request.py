@@ -64,7 +64,7 @@ class Request:
     @functools.cached_property
     def launcher(self) -> Launcher | None:
         """What starts its ranks in place of torchrun, if its loop brings that."""
-        own_launcher = launcher.find(self.config.workload)
+        own_launcher = launcher.find_launcher(self.config.workload)
         return own_launcher if own_launcher and own_launcher.starts_ranks else None
 
     @property
@@ -123,7 +123,7 @@ def prepare(
     layout = layout or Layout()
     if layout.ranks_per_node < 1 or layout.nodes < 1:
         raise ConfigError(f"a layout of {layout} (nodes x ranks): at least one rank is needed")
-    notebook = parameters.find(notebook)
+    notebook = parameters.find_notebook(notebook)
     config, inject = parameters.resolve(notebook, overrides)
     if config.parallel == "none" and layout.ranks > 1:
         raise ConfigError(

@@ -26,7 +26,7 @@ class CannotRerun(ValueError):
     exit_code = 2
 
 
-def find(run: str, results: Path | None = None) -> Path:
+def find_run(run: str, results: Path | None = None) -> Path:
     """The folder of a run, named by its id, by the last part of it, or by its path.
 
     Args:
@@ -43,7 +43,7 @@ def find(run: str, results: Path | None = None) -> Path:
         path for path in folders if path.name.endswith(f"-{run}")
     ]
     if len(names := sorted({path.name for path in matches})) != 1:
-        which = f"several runs: {', '.join(names)}" if names else f"no run in {', '.join(map(shown, sets))}"
+        which = f"several runs: {', '.join(names)}" if names else f"no run in {', '.join(map(folder_name, sets))}"
         raise CannotRerun(f"{run!r} names {which}")
     return matches[0]
 
@@ -151,7 +151,7 @@ def execute(
     return [request.run_id for request in requests]
 
 
-def shown(folder: Path) -> str:
+def folder_name(folder: Path) -> str:
     """A folder as it is called in the clone; elsewhere its whole path."""
     root = paths.root()
     return folder.relative_to(root).as_posix() if folder.is_relative_to(root) else str(folder)

@@ -35,7 +35,7 @@ from hpc_utils.toml_config import Strict
 
 from . import local
 from .ablation import Ablation
-from .parameters import defaults, find
+from .parameters import defaults, find_notebook
 from .request import Request, prepare
 from .target import Target
 
@@ -219,7 +219,7 @@ def file(name: str) -> Path:
 
 def _file(name: str) -> Study:
     try:
-        return toml_config.read(file(name), Study, StudyError)
+        return toml_config.read_toml(file(name), Study, StudyError)
     except FileNotFoundError:
         raise StudyError(f"no file {name}") from None
 
@@ -248,7 +248,7 @@ def plan(
     target = target or Target.here()
     for chapter in study.chapters:
         try:
-            notebook = find(Path(chapter.notebook))
+            notebook = find_notebook(Path(chapter.notebook))
             if chapter.run is None and "study" not in defaults(notebook):
                 raise ConfigError(f"{chapter.notebook} is no chapter about a study: it has no parameter `study`")
         except ConfigError as error:

@@ -63,7 +63,7 @@ def draft(workload: str, devices: int | None = None) -> str:
         built = resolve(config)
         while batch * ranks[-1] > len(built.train) and batch > ranks[-1]:
             batch //= 2
-        with contextlib.nullcontext() if gpus else core_lock.held(f"a step of {workload}"):
+        with contextlib.nullcontext() if gpus else core_lock.lock_cores(f"a step of {workload}"):
             seconds = _step_seconds(built, config, batch)
     except Exception as error:
         if hasattr(error, "exit_code"):  # a message for users

@@ -284,7 +284,7 @@ def submit(
         if not planned.groups:
             return planned, None
         submission = Submission.begin(name, planned.index, cluster.source, planned.node.name, repeats)
-        job_environment.write(submission.path, cluster, planned.node)
+        job_environment.write_environment(submission.path, cluster, planned.node)
         for number, group in enumerate(planned.groups, 1):
             options, points, variables = _array(planned, submission.path, number)
             write_points(points, group.requests, redo=redo)

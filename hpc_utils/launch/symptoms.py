@@ -140,7 +140,7 @@ def catalogue() -> Mapping[str, Symptom]:
     Raises:
         SymptomError: an entry is invalid.
     """
-    return toml_config.tables(Path(__file__).with_suffix(".toml"), Symptom, SymptomError)
+    return toml_config.read_tables(Path(__file__).with_suffix(".toml"), Symptom, SymptomError)
 
 
 def diagnose(logs: Iterable[tuple[str, BinaryIO]], *, failed: bool = False) -> list[Finding]:

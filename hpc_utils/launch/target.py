@@ -96,7 +96,7 @@ class Target:
         why = capability.of_device(parameters, gpu=not on_cpu)
         if not why and self.is_here:  # a cluster's compilers are known to its jobs only
             why = capability.of_compiler(parameters.get("compile"))
-        own_launcher = launcher.find(str(parameters.get("workload", "")))
+        own_launcher = launcher.find_launcher(str(parameters.get("workload", "")))
         why = why or (own_launcher.refusal() if own_launcher else "")
         return f"{why} ({self.hardware})" if why else ""
 

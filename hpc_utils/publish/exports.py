@@ -94,7 +94,7 @@ class Exports:
         return _frame(self.folder / f"tables/{table}.csv")
 
 
-def read(results: Path) -> Exports:
+def read_exports(results: Path) -> Exports:
     """The exports of the set.
 
     Raises:

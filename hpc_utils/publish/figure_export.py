@@ -44,14 +44,14 @@ def figures(folders: Iterable[Path]) -> list[Figure]:
     """All figures that the chapters of these sets exported, by set and name."""
     exported_figures = []
     for folder in folders:
-        exported = exports.read(folder)
+        exported = exports.read_exports(folder)
         exported_figures += [
             Figure(folder, item, exported.pages[item.page]) for _, item in sorted(exported.figures.items())
         ]
     return exported_figures
 
 
-def find(name: str, among: Sequence[Figure]) -> Figure:
+def find_figure(name: str, among: Sequence[Figure]) -> Figure:
     """The figure `name`, or `<set>:<name>` where several sets have it.
 
     Raises:
@@ -71,7 +71,7 @@ def find(name: str, among: Sequence[Figure]) -> Figure:
     return having[0]
 
 
-def write(figure: Figure, output: Path, formats: Iterable[str] = FORMATS) -> list[Path]:
+def write_figure(figure: Figure, output: Path, formats: Iterable[str] = FORMATS) -> list[Path]:
     """Write the figure in `formats`, its data as CSV, and its caption and source as JSON, into `output`.
 
     Raises:

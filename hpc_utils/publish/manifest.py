@@ -65,7 +65,7 @@ def of_set(folder: Path) -> str:
     Raises:
         ExportError: a page cannot be read.
     """
-    pages = exports.read(folder).pages
+    pages = exports.read_exports(folder).pages
     return of_bytes("".join(f"{stem} {page['fingerprint']}\n" for stem, page in sorted(pages.items())).encode())
 
 

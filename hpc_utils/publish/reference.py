@@ -104,7 +104,7 @@ def _keep_chapters(study: str, target: Path, anew: Iterable[str]) -> None:
         for path in (source / "notebooks" / study).glob("*.ipynb")
         if path.stem not in anew
     ]
-    for stem, page in exports.read(source).pages.items():
+    for stem, page in exports.read_exports(source).pages.items():
         if page["study"] == study and page["notebook"] not in anew:
             items = (item for kind in exports.KINDS for item in page[kind].values())
             names += [f"{exports.FOLDER}/{stem}.json", *(file for item in items for file in item["files"])]
@@ -125,6 +125,6 @@ def _copy(source: Path, target: Path) -> None:
         atomic.write_text(target, portable(source.read_text()))
     elif source.name.endswith(".json.gz"):
         text = portable(gzip.decompress(source.read_bytes()).decode())
-        atomic.write(target, lambda file: file.write(gzip.compress(text.encode(), mtime=0)))
+        atomic.write_file(target, lambda file: file.write(gzip.compress(text.encode(), mtime=0)))
     else:
         shutil.copyfile(source, target)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO, Any
 
 
-def write(path: Path, fill: Callable[[IO[bytes]], Any]) -> None:
+def write_file(path: Path, fill: Callable[[IO[bytes]], Any]) -> None:
     """Let `fill(file)` write a temporary file, and rename it to `path`; on an error `path` keeps its content.
 
     Errors of the file system name `path`, not the temporary file.
@@ -33,7 +33,7 @@ def write(path: Path, fill: Callable[[IO[bytes]], Any]) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Write `text` as UTF-8."""
-    write(path, lambda file: file.write(text.encode()))
+    write_file(path, lambda file: file.write(text.encode()))
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -152,7 +152,7 @@ class RunFolder:
             former = RunFolder(self.path / "earlier" / f"{number:04d}")
             if former.size(name) >= size:
                 head = (former.path / name).read_bytes()[:size]
-                atomic.write(self.path / name, lambda file: file.write(head))  # noqa: B023
+                atomic.write_file(self.path / name, lambda file: file.write(head))  # noqa: B023
                 return True
         return False
 

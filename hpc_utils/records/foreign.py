@@ -107,7 +107,7 @@ def read_table(path: Path, mapping_path: Path, name: str) -> tuple[pd.DataFrame,
 
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,60}", name, re.ASCII):
         raise ForeignError(f"{name!r} cannot name a result set: use at most 61 letters, digits and . _ -")
-    meaning = toml_config.read(mapping_path, Meaning, ForeignError)
+    meaning = toml_config.read_toml(mapping_path, Meaning, ForeignError)
     try:
         text = path.read_text(encoding=meaning.format.encoding).splitlines(keepends=True)
         table = list(csv.reader(text, delimiter=meaning.format.delimiter, strict=True))

@@ -124,9 +124,9 @@ def pack(results: Path) -> None:
     for name, rows in tables.items():
         raw = _csv(dict.fromkeys(column for row in rows for column in row), rows)
         raw = gzip.compress(raw, mtime=0) if name.endswith(".gz") else raw
-        atomic.write(results / TABLES[name], lambda file, raw=raw: file.write(raw))
+        atomic.write_file(results / TABLES[name], lambda file, raw=raw: file.write(raw))
     if other_files:
-        atomic.write(results / FILES, lambda file: _write_zip(file, other_files))
+        atomic.write_file(results / FILES, lambda file: _write_zip(file, other_files))
     atomic.write_text(results / RUNS, _shared(lines))
     after = Packed(results)
     for run, files in before.items():

@@ -14,6 +14,6 @@ down; otherwise they are several slurmd on this host. The file system is shared 
 room a little larger than its budget of 8 k tokens.
 """
 
-from .cluster import Cluster, Status, around, down, find, up
+from .cluster import Cluster, Status, around, down, find_cluster, up
 from .host import ClusterError, KilledError
 from .network import rate_of

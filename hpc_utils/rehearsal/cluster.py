@@ -148,7 +148,7 @@ def up(
         flat = not host.has_namespaces()
     host.require(flat=flat)
     with suppress(KilledError):  # then its remaining files are removed
-        if running := find(name):
+        if running := find_cluster(name):
             raise ClusterError(
                 f"cluster {name} is up already, with {counted(len(running.nodes), 'node')}; {_end_it(name)} ends it"
             )
@@ -229,7 +229,7 @@ def _collect(folder: Path) -> None:
         keeper.wait()
 
 
-def find(name: str = "rehearsal") -> Cluster | None:
+def find_cluster(name: str = "rehearsal") -> Cluster | None:
     """The cluster `name`; None if it is not up.
 
     Raises:

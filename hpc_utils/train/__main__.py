@@ -26,7 +26,7 @@ def main(arguments: list[str]) -> int:
         if only_check:
             builder(config)
             return 0
-        loop_launcher = launcher.find(config.workload)
+        loop_launcher = launcher.find_launcher(config.workload)
         train(config)
         if loop_launcher:
             loop_launcher.leave()

@@ -92,7 +92,7 @@ class Checkpoints:
             # Checked in advance, so that a checkpoint does not fill the disk that records are written to.
             if shutil.disk_usage(self.folder).free < sum(tensor.nbytes for tensor in tensors(state)):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            atomic.write(unnamed, lambda file: torch.save({"version": VERSION, **state}, file))
+            atomic.write_file(unnamed, lambda file: torch.save({"version": VERSION, **state}, file))
             same_step = list(self.folder.glob(f"{name}-*.pt"))
             path = unnamed.replace(self.folder / f"{name}-{_digest(unnamed)}.pt")
             _sync(self.folder)

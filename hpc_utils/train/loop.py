@@ -128,7 +128,7 @@ class Trainer:
         if config.save_weights:
             weights = self.strategy.weights()
             if self.ranks.is_main:
-                atomic.write(self.recorder.path / "weights.pt", lambda file: torch.save(weights, file))
+                atomic.write_file(self.recorder.path / "weights.pt", lambda file: torch.save(weights, file))
 
     def _train(self) -> None:
         """Run the remaining steps of the current epoch."""

@@ -54,7 +54,7 @@ def train(config: RunConfig, *, redo: bool = False) -> Result:
     if config.link_gbit is not None and folder is None:
         raise ConfigError("link_gbit: only `hpc submit` on a rehearsal cluster limits the links")
     exact = precision.matmul_precision(config.precision, deterministic=config.deterministic)
-    with setup(config, launcher.find(config.workload)) as ranks, exact, signals.listen() as received:
+    with setup(config, launcher.find_launcher(config.workload)) as ranks, exact, signals.listen() as received:
         compilation.require(config, ranks.device)
         workload_builder = builder(config) if ":" in config.workload else None  # refused before anything is written
         recorder = Recorder(

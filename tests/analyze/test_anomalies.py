@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from hpc_utils.analyze.anomalies import COLUMNS, UNKNOWN, counts, find
+from hpc_utils.analyze.anomalies import COLUMNS, UNKNOWN, counts, find_anomalies
 
 from .runs import MIB, run, study
 
@@ -13,7 +13,7 @@ SOUND = {"1x2": 0.98, "1x4": 0.93, "1x8": 0.85, "2x4": 0.8, "1x12": 0.75}
 
 
 def flagged(runs: pd.DataFrame, finding: str) -> list[dict]:
-    found = find(runs)
+    found = find_anomalies(runs)
     return found[found.finding == finding].to_dict("records")
 
 
@@ -28,9 +28,9 @@ def slow(runs: pd.DataFrame, which: pd.Series, factor: float) -> pd.DataFrame:
 
 
 def test_sound_runs_have_no_findings() -> None:
-    found = find(study(strong=SOUND, weak=SOUND))
+    found = find_anomalies(study(strong=SOUND, weak=SOUND))
     assert found.empty and found.columns.tolist() == COLUMNS
-    assert find(study(strong=SOUND).iloc[:0]).empty and counts(found).empty
+    assert find_anomalies(study(strong=SOUND).iloc[:0]).empty and counts(found).empty
 
 
 def test_a_super_linear_point_is_flagged_and_a_doubtful_one_is_not() -> None:
@@ -84,7 +84,7 @@ def test_efficiency_that_rises_again_is_flagged_with_its_cause() -> None:
 
 def test_single_runs_are_flagged_only_beyond_what_repeats_spread() -> None:
     runs = study(weak={"1x4": 0.85, "1x8": 0.9, "1x12": 0.3})
-    found = find(runs[runs.repeat == 1])
+    found = find_anomalies(runs[runs.repeat == 1])
     assert set(found.finding) == {"throughput falls", "few repeats"}
     assert counts(found).set_index("finding")["count"].to_dict() == found.finding.value_counts().to_dict()
 
@@ -99,12 +99,12 @@ def test_repeats_that_spread_are_named() -> None:
 
 def test_load_from_outside_is_named_with_the_interval_that_it_widened() -> None:
     runs = study(strong={"1x2": 0.9}).assign(outside_seconds=0.01, steal_seconds=0.0)
-    assert find(runs).empty
+    assert find_anomalies(runs).empty
     slowed = at(runs, 2) & (runs.repeat == 1)
     runs.loc[slowed, "outside_seconds"] = 1.5
     runs.loc[at(runs, 1, "none"), "steal_seconds"] = 0.8
     found = flagged(runs := slow(runs, slowed, 1.2), "outside load")
-    kinds = counts(find(runs)).set_index("finding").outside
+    kinds = counts(find_anomalies(runs)).set_index("finding").outside
     assert kinds["outside load"] == max(row["value"] for row in found) and kinds.drop("outside load").isna().all()
     assert {row["parallel"]: row["value"] for row in found} == pytest.approx({"none": 0.1, "ddp": 0.28}, abs=0.02)
     assert {row["parallel"]: "interval" in row["evidence"] for row in found} == {"none": False, "ddp": True}
@@ -126,7 +126,7 @@ def test_what_is_no_clean_measurement_is_named() -> None:
     runs = study(strong={"1x2": 0.9})
     runs.loc[at(runs, 2) & (runs.repeat == 2), "restarts"] = 3
     barred = pd.DataFrame([run(4, 3.0, batch=768, oversubscribed=True, run_id=f"crowd{n}") for n in range(8)])
-    found = find(pd.concat([runs, barred], ignore_index=True)).set_index("finding")
+    found = find_anomalies(pd.concat([runs, barred], ignore_index=True)).set_index("finding")
     assert found.loc["restarted", "evidence"] == runs[at(runs, 2)].run_id.iloc[1]
     assert (found.loc["barred", "value"], found.loc["barred", "world_size"]) == (8, 4)
     assert "few repeats" not in found.index

@@ -129,7 +129,7 @@ def test_repeats_err_together_and_different_measurements_do_not() -> None:
     points = [point(world, repeat) for world in (1, 2) for repeat in (1, 2, 3)]
     found = predicted(*points, known=known)
     assert found.runs.tolist() == [3, 3] and found.repeats.tolist() == [3, 3]
-    table, total = budget.table(found, PRICES), budget.total(found, PRICES)
+    table, total = budget.budget_table(found, PRICES), budget.total(found, PRICES)
     width = ends(found.iloc[0])[2] - ends(found.iloc[0])[0]
     start = START_HIGH - START
     assert table.node_hours_high[0] - table.node_hours[0] == pytest.approx(math.hypot(3 * width, 3 * start) / 3600)
@@ -149,7 +149,7 @@ def test_a_row_holds_a_series_and_layout_and_a_shared_run_counts_once() -> None:
     shared = point(1, series="strong") | {"run_id": "same"}
     again = point(1, series="weak") | {"run_id": "same"}
     found = predicted(shared, again, point(1, precision="bf16"), point(2, series="weak"), seconds_per_epoch=100)
-    table = budget.table(found, {})
+    table = budget.budget_table(found, {})
     assert table[["series", "ranks_per_node", "configurations", "runs"]].values.tolist() == [
         ["strong", 1, 2, 2], ["weak", 2, 1, 1],
     ]  # fmt: skip

@@ -26,7 +26,7 @@ def say(found: Value) -> str:
 def read(tmp_path: Path, text: str) -> claims.Claims:
     path = tmp_path / "claims.toml"
     path.write_text(text)
-    return claims.read(path)
+    return claims.read_claims(path)
 
 
 @pytest.fixture

@@ -83,7 +83,7 @@ def test_the_status_next_to_a_half_dead_rehearsal_cluster_is_that_of_the_records
     def find() -> None:
         raise rehearsal.ClusterError("cluster rehearsal has lost slurmdbd")
 
-    monkeypatch.setattr(rehearsal, "find", find)
+    monkeypatch.setattr(rehearsal, "find_cluster", find)
     monkeypatch.delenv("SLURM_CONF", raising=False)
     with workspace.using(HPC_RESULTS=str(tmp_path)):
         Submission.begin("strong", "strong", "rehearsal", "cpu").add("7", ["a-run"])

@@ -38,7 +38,7 @@ def test_a_failure_decides_the_verdict_and_unknown_does_not() -> None:
 
 
 def test_it_is_written_with_facts_and_provenance(results) -> None:
-    path = report.write(made())
+    path = report.write_report(made())
     folder = path.parent
     assert (path.name, folder.parent) == ("doctor.json", results / "doctor")
     written = json.loads(path.read_text())
@@ -47,7 +47,7 @@ def test_it_is_written_with_facts_and_provenance(results) -> None:
     assert (written["saw"], written["hosts"]) == (OBSERVED, ["node0", "node1"])
     assert written["provenance"]["digest"]
     assert folder.name == f"{written['provenance']['hardware_id']}-{written['made'][:10]}-1"
-    assert report.write(made()).parent.name == folder.name[:-1] + "2"
+    assert report.write_report(made()).parent.name == folder.name[:-1] + "2"
 
 
 def test_checks_that_never_began_have_a_report_too() -> None:

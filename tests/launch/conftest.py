@@ -169,7 +169,7 @@ class Bench:
     def _descendants(self, commands: set[int]) -> list[psutil.Process]:
         found = {process.pid: process for pid in commands - {None} for process in _children(pid)}
         found |= {process.pid: process for process in (_children(self.server) if self.server else ())}
-        owned = process_tree.find(lambda launch: launch.owner.startswith(str(self.results)))
+        owned = process_tree.find_processes(lambda launch: launch.owner.startswith(str(self.results)))
         found |= {process.pid: process for process in owned}
         return [process for pid, process in found.items() if pid not in commands]
 

@@ -20,7 +20,7 @@ import os, sys
 from hpc_utils.launch import core_lock
 if len(sys.argv) > 2:
     os.sched_setaffinity(0, {int(sys.argv[2])})
-with core_lock.held(sys.argv[1]):
+with core_lock.lock_cores(sys.argv[1]):
     print("held", flush=True)
     sys.stdin.read()
 """

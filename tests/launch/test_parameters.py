@@ -8,7 +8,7 @@ import pytest
 
 from hpc_utils import capability, paths, provenance, records
 from hpc_utils.config import ConfigError
-from hpc_utils.launch.parameters import defaults, find, resolve
+from hpc_utils.launch.parameters import defaults, find_notebook, resolve
 from hpc_utils.launch.request import Layout, prepare
 from hpc_utils.launch.target import Target
 
@@ -131,11 +131,15 @@ SITE = 'title = "S"\n[nodes.c]\npartition = "c"\ncores = 2\nprecisions = ["fp32"
 
 def test_a_notebook_of_the_clone_is_found_from_any_folder(bench, monkeypatch):
     monkeypatch.chdir(bench.folder)
-    assert find(Path("02_ddp")) == find(Path("notebooks/02_ddp.ipynb")) == paths.notebooks() / "02_ddp.ipynb"
+    assert (
+        find_notebook(Path("02_ddp"))
+        == find_notebook(Path("notebooks/02_ddp.ipynb"))
+        == paths.notebooks() / "02_ddp.ipynb"
+    )
     own = bench.notebook(TRAIN, name="02_ddp").relative_to(bench.folder)
-    assert find(own) == own, "the one here comes first"
+    assert find_notebook(own) == own, "the one here comes first"
     with pytest.raises(ConfigError, match="02_ddp"):
-        find(Path("notebooks/02_dpp.ipynb"))
+        find_notebook(Path("notebooks/02_dpp.ipynb"))
 
 
 def test_more_devices_than_cores_are_announced_before_the_run(bench, monkeypatch):

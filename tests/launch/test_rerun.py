@@ -61,13 +61,13 @@ def test_a_run_made_again_is_bit_equal_and_the_run_itself_stays(bench: Bench) ->
 
 def test_a_run_is_found_by_its_id_its_end_or_its_folder(results: Path) -> None:
     run = committed(CORES, "none1-fp32-b512-r1")
-    assert rerun.find(run.name) == rerun.find(run.name[-8:]) == rerun.find(str(run)) == run
+    assert rerun.find_run(run.name) == rerun.find_run(run.name[-8:]) == rerun.find_run(str(run)) == run
     for name, where in ((run.name[:-1], None), (run.name, REHEARSAL)):
         with pytest.raises(CannotRerun, match=f"'{name}' names no run"):
-            rerun.find(name, where)
+            rerun.find_run(name, where)
     own = results / "runs" / run.name
     packed.unpack(run, own)
-    assert rerun.find(run.name) == own, "one's own results come first"
+    assert rerun.find_run(run.name) == own, "one's own results come first"
 
 
 def test_every_parameter_is_asked_for_as_it_was_whatever_the_defaults_are_now(results: Path) -> None:

@@ -45,7 +45,7 @@ LAPTOP = paths.root() / "results/reference/epyc-2core"
 
 def test_the_rehearsal_loses_efficiency_to_small_batches_and_to_communication(executed, tmp_path):
     _, figures = executed(REHEARSAL)
-    found = exports.read(tmp_path / "results")
+    found = exports.read_exports(tmp_path / "results")
     lost = found.frame("scaling-ceiling")
     parts = lost.small_batches + lost.communication + lost.efficiency
     assert (parts - 1).abs().max() < 1e-9 and lost.ceiling.min() > 0.4
@@ -55,7 +55,7 @@ def test_the_rehearsal_loses_efficiency_to_small_batches_and_to_communication(ex
 
 def test_the_rehearsal_predicts_ranks_and_links_that_the_model_has_not_seen(executed, tmp_path):
     text, figures = executed(REHEARSAL, "03b_limits")
-    found = exports.read(tmp_path / "results")
+    found = exports.read_exports(tmp_path / "results")
     errors = found.frame("scaling-model-accuracy").set_index("points").loc["held out"]
     assert errors.median_error < 0.05 and errors.worst_error < 0.25
     assert f"median error of {errors.median_error:.1%}" in text
@@ -67,7 +67,7 @@ def test_the_rehearsal_predicts_ranks_and_links_that_the_model_has_not_seen(exec
 def require_complete(found: exports.Exports, figures: set[str], results: Path, chapter: str) -> None:
     """Every figure has data, and the tables are those of the committed set, which texts cite, in the same units."""
     assert figures == set(found.figures) and all(figure.data for figure in found.figures.values())
-    kept = {name: item for name, item in exports.read(results).tables.items() if item.page == chapter}
+    kept = {name: item for name, item in exports.read_exports(results).tables.items() if item.page == chapter}
     assert set(found.tables) == set(kept)
     for name, table in found.tables.items():
         common = kept[name].units.keys() & table.units.keys()
@@ -90,7 +90,7 @@ def test_the_same_runs_of_two_machines_stand_side_by_side(executed, tmp_path):
                 path.write_text(json.dumps(content))
     _, figures = executed(both)
     assert len([name for name in figures if "pareto" in name]) == 2
-    advice = exports.read(tmp_path / "results").frame("scaling-advice")
+    advice = exports.read_exports(tmp_path / "results").frame("scaling-advice")
     assert advice.which[advice.purpose == "production"].nunique() == 2
 
 
@@ -103,7 +103,7 @@ def test_an_own_workload_without_a_baseline_is_judged_against_ddp_on_one_rank(ex
     assert "own-scaling-efficiency" in figures and "hpc submit" in text and "evaluate_every" not in text
     conclusion = next(line for line in text.splitlines() if line.startswith("- strong scaling"))
     assert "**not measured**" not in conclusion and "DDP on one rank" in conclusion
-    found = exports.read(tmp_path / "results")
+    found = exports.read_exports(tmp_path / "results")
     assert set(found.frame("own-scaling-targets").baseline.dropna()) == {"ddp"}
     assert set(found.frame("own-scaling-learned").metric) == {"test_absolute_error"}
     assert found.frame("own-scaling-advice").which.unique().tolist() == ["my_own:line"]
@@ -117,7 +117,7 @@ def test_a_study_of_one_machine_states_what_is_not_there(executed, tmp_path):
     assert "hpc bench allreduce" in text and "hpc bench storage" in text
     text, figures = executed(LAPTOP, study="laptop")
     assert "hpc bench compute -p workload=cnn -p optimizer=adamw" in text and "--batches 256,512" in text
-    found = exports.read(tmp_path / "results")
+    found = exports.read_exports(tmp_path / "results")
     assert not {"laptop-scaling-links", "laptop-scaling-storage", "laptop-scaling-model-errors"} & set(found.tables)
     targets = found.frame("laptop-scaling-targets")
     assert set(targets.at_ranks) == {2} and "not measured" not in set(targets.verdict)

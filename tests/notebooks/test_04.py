@@ -21,7 +21,7 @@ def test_our_own_runs_come_to_their_verdicts_and_what_is_missing_is_stated(execu
     assert "0 of 5 examples" in text and "0 kernels were counted" in text
     assert {"profiling-items", "profiling-small-steps", "profiling-steps", "profiling-promises"} <= figures
     assert not {"profiling-eight", "profiling-roofline"} & figures
-    found, kept = exports.read(tmp_path / "results"), exports.read(OWN)
+    found, kept = exports.read_exports(tmp_path / "results"), exports.read_exports(OWN)
     for table, keys in (("profiling-profiles", ["name"]), ("profiling-promises", ["name", "other"])):
         own, there = (one.frame(table).set_index(keys) for one in (found, kept))
         pd.testing.assert_frame_equal(own, there.loc[own.index, own.columns], check_dtype=False)
@@ -33,8 +33,8 @@ def test_real_profiles_come_to_their_verdicts(executed, tmp_path):
     if not PROFILES.exists():
         pytest.skip("no folder of real profiles (HPC_DATA_MIRROR)")
     _, figures = executed(OWN, CHAPTER, examples=str(PROFILES))
-    found = exports.read(tmp_path / "results")
-    assert figures == set(exports.read(OWN).figures)
+    found = exports.read_exports(tmp_path / "results")
+    assert figures == set(exports.read_exports(OWN).figures)
     assert "profile:torch/v100-resnet50-workers0.pt.trace.json.gz" in found.tables["profiling-profiles"].evidence
     profiles = found.frame("profiling-profiles").set_index("name")
     assert profiles.verdict["before"] == "input-bound" != profiles.verdict["after"]

@@ -64,7 +64,7 @@ def test_an_ablation_and_a_factorial_are_described(executed, as_ladder, tmp_path
     assert "half the bits (`precision=bf16`)" in text and "- **profile** (ms a step): data " in text
     assert "**Not applicable here:** no CUDA graphs on a CPU." in text
     assert "throughput over the plain loop's" in text or "No configuration was measured to be faster" in text
-    found = exports.read(tmp_path / "results")
+    found = exports.read_exports(tmp_path / "results")
     assert figures == set(found.figures)
     assert {"speed-mine-steps", "speed-learnt", "speed-effects", "speed-best-points", "speed-studies"} <= set(
         found.tables

@@ -18,7 +18,7 @@ def test_a_workload_and_a_bare_loop_come_to_one_figure(executed, tmp_path: Path)
     (tmp_path / "begun").mkdir()
     _, figures = executed(tmp_path / "begun", "12_your_model", repeats=1)
     results = tmp_path / "results"
-    found, runs = exports.read(results), records.load(results).runs
+    found, runs = exports.read_exports(results), records.load(results).runs
     assert {"my-mlp-efficiency", "your-model-efficiency"} <= figures
     assert set(zip(runs.workload, runs.parallel, runs.world_size, strict=True)) >= {
         ("my_study:mlp", "none", 1), ("my_study:mlp", "ddp", 2), ("my-loop", "none", 1), ("my-loop", "ddp", 2),

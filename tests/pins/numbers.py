@@ -107,7 +107,7 @@ def curves(own: ResultSet) -> Pins:
         "memory": rows(memory, f"{curve} parallel layout", "bytes ratio+"),
         "targets": rows(targets.judge(efficiency, aims), curve, "required at=at_ranks ranks value+ verdict"),
         "accuracy": rows(points.learned(usual, own.found.epochs), point, "accuracy=value+"),
-        "findings": rows(anomalies.find(own.runs), f"finding {curve} baseline {SIZE}", "value+"),
+        "findings": rows(anomalies.find_anomalies(own.runs), f"finding {curve} baseline {SIZE}", "value+"),
     }
 
 
@@ -281,7 +281,7 @@ def plan() -> Pins:
     predict = fit.predictor(
         own.runs, own.found.epochs, probes.read_probes("compute", own.folder), gbit=site.network.link_gbit or math.inf
     )
-    roughly = budget.from_peak_rate(own.runs, peaks.find("A100 40GB"))
+    roughly = budget.from_peak_rate(own.runs, peaks.find_peak("A100 40GB"))
     for name in (study for package in planned["package"] for study in package.get("studies", ())):
         one = studies.plan(name, submit.target_on(site, node, name), needs_data=False)
         points = [point for point in studies.forecast(one) if point["run_id"] not in seen]

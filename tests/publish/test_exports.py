@@ -25,7 +25,7 @@ ONE = pd.DataFrame({"ranks": [1]})
 
 
 def test_what_was_exported_is_read_back(exported: Path) -> None:
-    found = exports.read(exported)
+    found = exports.read_exports(exported)
     table, every = found.tables["laptop-efficiency"], {path.name for path in (exported / "runs").iterdir()}
     assert (table.measure, set(table.runs), table.page) == ("efficiency", every, "laptop-06_paper_figures")
     assert table.units["efficiency"] == "share" and table.units["limit"] == "text"
@@ -48,7 +48,7 @@ def test_a_table_rests_on_the_runs_of_its_columns_or_of_its_caller(result_set: P
     chapter.figure(chart(data, "f"), chart(data, "g").of([one, one]).named("h"))
     chapter.table(ONE.head(0), "links", "", missing="`hpc submit links`")
     chapter.close()
-    found = exports.read(result_set)
+    found = exports.read_exports(result_set)
     assert set(found.tables) == {"laptop-scaling-t", "laptop-scaling-v"}, "an empty table is not exported"
     assert found.tables["laptop-scaling-t"].runs == found.figures["laptop-scaling-f"].runs == (one, other, third)
     assert found.tables["laptop-scaling-v"].runs == found.figures["laptop-scaling-h-g"].runs == (one,)
@@ -138,7 +138,7 @@ def test_whatever_changes_is_found(exported: Path, change: Change, named: str) -
 def test_a_page_that_its_chapter_did_not_write_is_refused(exported: Path, change: Change) -> None:
     change(exported)
     with pytest.raises(ExportError, match=PAGE):
-        exports.read(exported)
+        exports.read_exports(exported)
 
 
 def test_a_name_that_two_chapters_use_is_refused(exported: Path) -> None:
@@ -146,7 +146,7 @@ def test_a_name_that_two_chapters_use_is_refused(exported: Path) -> None:
     chapter.export(ONE, "points", "")
     chapter.close()
     with pytest.raises(ExportError, match="table laptop-points is exported by 05_optimization and laptop-06"):
-        exports.read(exported)
+        exports.read_exports(exported)
 
 
 def test_a_chapter_about_the_set_rests_on_all_indices(exported: Path) -> None:
@@ -163,7 +163,7 @@ def test_a_chapter_about_the_set_rests_on_all_indices(exported: Path) -> None:
 def test_other_code_or_uncommitted_code_is_no_fault_of_the_data(
     exported: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = exports.read(exported)
+    found = exports.read_exports(exported)
     assert staleness.computed_otherwise(found) == staleness.uncommitted(found) == []
     monkeypatch.setattr(provenance, "analysis_digest", lambda notebook: f"of {notebook}, edited")
     (doubt,) = staleness.computed_otherwise(found)
@@ -204,7 +204,7 @@ def test_evidence_outside_the_set(result_set: Path, tmp_path: Path, monkeypatch:
     execution(result_set, "x", chapter.close())
     (tmp_path / "theirs.json").unlink()
     assert faults(result_set) == []
-    table = exports.read(result_set).tables["t"]
+    table = exports.read_exports(result_set).tables["t"]
     assert (table.runs, table.evidence) == ((), ("profile:theirs",))
     (tmp_path / "plan.toml").write_text("months = 6")
     assert "project:plan.toml" in faults(result_set)[0]

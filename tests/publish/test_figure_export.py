@@ -22,7 +22,9 @@ ELEMENT = "{http://www.w3.org/2000/svg}"
 
 
 def test_a_figure_comes_in_each_format_with_its_data_and_source(exported: Path, tmp_path: Path) -> None:
-    written = figure_export.write(figure_export.find(NAME, figure_export.figures([exported])), tmp_path / "out")
+    written = figure_export.write_figure(
+        figure_export.find_figure(NAME, figure_export.figures([exported])), tmp_path / "out"
+    )
     assert [path.name for path in written] == [f"{NAME}.{kind}" for kind in ("pdf", "svg", "png", "csv", "json")]
     pdf, svg, png, csv, source = written
     assert pdf.read_bytes() == (exported / f"figures/{NAME}.pdf").read_bytes()
@@ -41,12 +43,12 @@ def test_a_figure_comes_in_each_format_with_its_data_and_source(exported: Path, 
 def test_a_figure_or_format_that_there_is_not_is_refused(exported: Path, tmp_path: Path, monkeypatch) -> None:
     found = figure_export.figures([exported])
     with pytest.raises(figure_export.CannotExport, match=r"laptop-efficiency.*export --list"):
-        figure_export.find("laptop-eficiency", found)
+        figure_export.find_figure("laptop-eficiency", found)
     with pytest.raises(figure_export.CannotExport, match=r"no format jpeg: .*png"):
-        figure_export.write(figure_export.find(NAME, found), tmp_path, ["jpeg"])
+        figure_export.write_figure(figure_export.find_figure(NAME, found), tmp_path, ["jpeg"])
     monkeypatch.setitem(sys.modules, "typst", None)
     with pytest.raises(figure_export.CannotExport, match="--format pdf"):
-        figure_export.write(figure_export.find(NAME, found), tmp_path / "out")
+        figure_export.write_figure(figure_export.find_figure(NAME, found), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -55,17 +57,17 @@ def test_of_two_sets_with_one_name_the_set_is_asked_for(exported: Path, tmp_path
     other.symlink_to(exported)
     both = figure_export.figures([exported, other])
     with pytest.raises(figure_export.CannotExport, match=f"results:{NAME} or other:{NAME}"):
-        figure_export.find(NAME, both)
-    assert figure_export.find(f"other:{NAME}", both).folder == other
+        figure_export.find_figure(NAME, both)
+    assert figure_export.find_figure(f"other:{NAME}", both).folder == other
 
 
 def test_a_figure_that_was_changed_since_is_not_given_out(exported: Path, tmp_path: Path) -> None:
-    figure = figure_export.find(NAME, figure_export.figures([exported]))
+    figure = figure_export.find_figure(NAME, figure_export.figures([exported]))
     (exported / f"figures/{NAME}.pdf").write_text("painted")
     with pytest.raises(
         figure_export.CannotExport, match=r"figures/laptop-efficiency\.pdf is not as 06_paper_figures wrote it"
     ):
-        figure_export.write(figure, tmp_path / "out")
+        figure_export.write_figure(figure, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 

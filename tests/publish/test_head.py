@@ -63,7 +63,7 @@ def answer(part: Tag) -> dict[str, str]:
 
 
 def test_the_answer_is_that_of_the_tables(two: tuple[Path, str]) -> None:
-    exported, page = exports.read(two[0]), soup(two[0] / "report" / CURVES / "index.html")
+    exported, page = exports.read_exports(two[0]), soup(two[0] / "report" / CURVES / "index.html")
     found, shown = records.load(two[0], study=CURVES), answer(page)
     cited = {
         "efficiency on 2 ranks": ROW, "throughput": "curves-throughput[world_size=2, global_batch=512]",
@@ -74,7 +74,7 @@ def test_the_answer_is_that_of_the_tables(two: tuple[Path, str]) -> None:
     verdicts = exported.frame("curves-targets").verdict.value_counts().sort_index()
     assert shown["targets"] == ", ".join(f"{number} {verdict}" for verdict, number in verdicts.items())
     assert verdicts.sum() == 2 and "not measured" not in verdicts, "as the study has two ranks"
-    wrong = anomalies.counts(anomalies.find(found.runs))
+    wrong = anomalies.counts(anomalies.find_anomalies(found.runs))
     assert (
         [finding.get_text() for finding in page.select("#top .finding summary strong")] == list(wrong.finding) != []
     )

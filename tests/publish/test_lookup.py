@@ -202,7 +202,7 @@ def test_of_a_study_its_chapters_their_exports_and_its_runs(exported: Path, tmp_
     assert not (exported / "report").exists()
     link = soup(page).select_one("#runs tbody a")["href"]
     assert (page.parent / link).is_dir(), "links work from wherever the page lies"
-    everything = records.load(exported), exports.read(exported)
+    everything = records.load(exported), exports.read_exports(exported)
     half, laptop = (lookup.gather(exported, *everything, study) for study in ("half", "laptop"))
     assert list(half.exported.tables) == ["topic"] and not half.exported.figures
     assert set(half.series) == set(half.record_set.runs.run_id), "its own runs, and those behind its exports"

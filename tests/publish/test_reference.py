@@ -41,7 +41,7 @@ def test_every_committed_set_can_be_true(folder: Path) -> None:
     assert (folder / "SYSTEM.md").exists()
     assert faults(folder) == []
     drawn = {path.stem for path in (folder / "figures").glob("*.pdf")}
-    assert drawn == set(exports.read(folder).figures), "every figure is exported, with its data and its runs"
+    assert drawn == set(exports.read_exports(folder).figures), "every figure is exported, with its data and its runs"
 
 
 def test_an_unfinished_study_is_not_kept(results: Path) -> None:

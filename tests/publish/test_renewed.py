@@ -40,10 +40,12 @@ def test_what_a_chapter_exports_is_fresh_and_can_be_kept(
     renewed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert faults(renewed) == []
-    found = exports.read(renewed)
+    found = exports.read_exports(renewed)
     assert {"laptop-efficiency", "laptop-throughput", "laptop-accuracy"} == set(found.figures)
     assert all(one.data for one in found.figures.values())
-    (anew,), (committed,) = (one.pages.values() for one in (found, exports.read(paths.reference() / "epyc-2core")))
+    (anew,), (committed,) = (
+        one.pages.values() for one in (found, exports.read_exports(paths.reference() / "epyc-2core"))
+    )
     assert all(anew[part] == committed[part] for part in ("tables", "runs", "files"))
     curves = scaling.efficiency(records.load(renewed, study="laptop").runs)
     row = curves[(curves.kind == "strong") & (curves.baseline == "none") & (curves.precision == "fp32")].iloc[-1]
@@ -64,7 +66,7 @@ def test_what_a_chapter_exports_is_fresh_and_can_be_kept(
     monkeypatch.setattr(paths, "root", lambda: clone)
     kept = reference.keep(["laptop"], "here")
     assert faults(kept) == []
-    assert exports.read(kept).pages == found.pages
+    assert exports.read_exports(kept).pages == found.pages
 
 
 @pytest.mark.parametrize(
@@ -101,7 +103,7 @@ def test_names_that_would_go_leave_the_set_as_it_was(exported: Path, monkeypatch
     )
     assert {path: path.read_bytes() for path in parts} == before and faults(exported) == []
     assert CliRunner().invoke(main, [*words, "--drop"]).exit_code == 0
-    assert set(exports.read(exported).tables) == {"laptop-points"}
+    assert set(exports.read_exports(exported).tables) == {"laptop-points"}
 
 
 def test_ended_from_outside_it_leaves_the_set_as_it_was(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ def test_an_error_midway_leaves_the_old_file_and_nothing_beside_it(tmp_path: Pat
         raise OSError("disk full")
 
     with pytest.raises(OSError, match="disk full"):
-        atomic.write(path, fill)
+        atomic.write_file(path, fill)
     assert path.read_text() == "old\n"
     assert list(path.parent.iterdir()) == [path]
 
@@ -28,13 +28,13 @@ def test_a_full_disk_names_the_file_that_was_to_be_written(tmp_path: Path) -> No
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with pytest.raises(OSError) as caught:
-        atomic.write(tmp_path / "run.json", fill)
+        atomic.write_file(tmp_path / "run.json", fill)
     assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, str(tmp_path / "run.json"))
 
 
 def test_an_error_about_another_file_keeps_its_name(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError) as caught:
-        atomic.write(tmp_path / "copy", lambda file: file.write((tmp_path / "none").read_bytes()))
+        atomic.write_file(tmp_path / "copy", lambda file: file.write((tmp_path / "none").read_bytes()))
     assert caught.value.filename == str(tmp_path / "none")
 
 
@@ -47,7 +47,7 @@ def test_a_reader_sees_the_old_file_until_the_new_one_is_whole(tmp_path: Path) -
         file.flush()
         assert path.read_text() == "old"
 
-    atomic.write(path, fill)
+    atomic.write_file(path, fill)
     assert path.read_text() == "new"
 
 

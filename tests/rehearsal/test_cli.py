@@ -117,7 +117,7 @@ def test_a_cluster_that_is_down_leaves_completed_jobs_and_is_not_started_by_a_dr
     dry = desk.hpc(*submit, "--dry-run", "--redo", check=False, **unaware)
     assert (dry.returncode, dry.stderr.count("\n"), dry.stdout) == (2, 1, "")
     assert "`hpc cluster up`" in dry.stderr
-    assert rehearsal.find() is None
+    assert rehearsal.find_cluster() is None
 
 
 def test_another_cluster_that_was_killed_disturbs_no_other(desk: Desk, cluster: Cluster) -> None:

@@ -51,7 +51,7 @@ def test_down_leaves_nothing_of_cluster_or_jobs(name: str, flat: bool, tmp_path:
     wait_for(lambda: sum(marker in line for line in left_of(cluster.folder, marker)) >= 2, "its processes are seen")
     assert {"node1", "slurmctld", "slurmdbd", "mariadbd", "munged"} <= {*cluster.down()}
     assert left_of(cluster.folder, marker) == []
-    assert rehearsal.find(name) is None
+    assert rehearsal.find_cluster(name) is None
     assert rehearsal.down(name) == []
 
 
@@ -103,12 +103,12 @@ def test_a_half_dead_cluster_is_distinguished_and_cleared(name: str) -> None:
     cluster = rehearsal.up(name, nodes=1)
     os.kill(pids(cluster, "slurmdbd")[0], signal.SIGKILL)
     with pytest.raises(ClusterError, match=f"has lost slurmdbd.*hpc cluster down --name {name}"):
-        wait_for(lambda: rehearsal.find(name) is None, "it is found out")
+        wait_for(lambda: rehearsal.find_cluster(name) is None, "it is found out")
     owner = folders.living_owner(cluster.folder)
     processes.kill(owner)
     wait_for(lambda: left_of(cluster.folder) == [str(cluster.folder)], "every process ends with the keeper")
     with pytest.raises(ClusterError, match=f"was killed; `hpc cluster down --name {name}` clears"):
-        rehearsal.find(name)
+        rehearsal.find_cluster(name)
     assert rehearsal.down(name) == [str(cluster.folder)]
     assert left_of(cluster.folder) == []
 
@@ -160,7 +160,7 @@ def test_a_daemon_that_cannot_start_gives_the_reason(
     folder = folders.of(name)
     assert [one.name for one in folder.iterdir()] == ["log"]
     assert "on fire" in (folder / "log" / "slurmdbd.out").read_text()
-    assert rehearsal.find(name) is None
+    assert rehearsal.find_cluster(name) is None
     assert rehearsal.down(name) == [str(folder)]
     assert left_of(folder) == []
 

@@ -235,14 +235,14 @@ def test_checkpoints_by_the_clock_are_no_part_of_the_time(results: Path, monkeyp
 
 def test_training_does_not_wait_for_a_checkpoint_to_be_written(results: Path, monkeypatch) -> None:
     """The write of epoch 1's is held up until the last epoch trains: it would never get there if it waited."""
-    last_epoch, original, waited = threading.Event(), atomic.write, []
+    last_epoch, original, waited = threading.Event(), atomic.write_file, []
 
     def held_up(path: Path, fill: Callable) -> None:
         if path.parent.name == "checkpoints":
             waited.append(last_epoch.wait(60))
         original(path, fill)
 
-    monkeypatch.setattr(atomic, "write", held_up)
+    monkeypatch.setattr(atomic, "write_file", held_up)
     with after_steps({13: lambda _: last_epoch.set()}):
         train(RunConfig(**OWN | {"checkpoint_every": 1}))
     assert waited and all(waited)

@@ -12,7 +12,9 @@ from hpc_utils.publish import exports
 def test_every_symptom_is_checked(executed, tmp_path: Path) -> None:
     (tmp_path / "nothing").mkdir()
     text, _ = executed(tmp_path / "nothing", "11_troubleshooting")
-    checked = exports.read(tmp_path / "results").frame("troubleshooting-symptoms").set_index("symptom").checked
+    checked = (
+        exports.read_exports(tmp_path / "results").frame("troubleshooting-symptoms").set_index("symptom").checked
+    )
     assert set(checked.index) == set(symptoms.catalogue())
     reproduced = set(checked.index[checked == "reproduced"])
     assert REPRODUCTIONS.keys() - reproduced <= {"shared-memory"}, (

@@ -14,7 +14,7 @@ COUNTED = paths.root() / "results/reference/epyc-avx512"
 
 
 def test_the_plan_is_predicted_and_exported() -> None:
-    found = exports.read(COUNTED)
+    found = exports.read_exports(COUNTED)
     assert "plan-gantt" in found.figures
     assert found.pages[CHAPTER]["fingerprint"][: provenance.SHORT] in said(COUNTED / f"notebooks/{CHAPTER}.ipynb")
     plan = read_work_plan(paths.root() / "paper/plan.toml")

@@ -12,7 +12,7 @@ def test_the_committed_study_proves_that_all_cores_work(executed, tmp_path: Path
     text, figures = executed(paths.root() / "results/reference/trees", "10_tree_models")
     assert figures == {"trees-scaling", "trees-at-work", "trees-learning"}
     assert "`hpc submit trees-gpu --cluster SITE" in text, "no GPU was measured"
-    found = exports.read(tmp_path / "results")
+    found = exports.read_exports(tmp_path / "results")
     rows = found.frame("trees-threads").set_index(["library", "threads"])
     assert rows.cores.map(str).tolist() == ["0", "0 1"] * 2 and (rows.repeats == 5).all()
     both = rows.xs(2, level="threads")

@@ -15,7 +15,7 @@ def test_both_tables_are_filled_by_both_definitions(executed, tmp_path: Path) ->
     assert figures == {"workshop-throughput", "workshop-same-devices", "workshop-confounds"}
     assert "LR: 0.001000 | Loss (train, val):" in text and "[gpu_memory_log - GPU 0] Peak =" in text
     results = tmp_path / "results"
-    found = exports.read(results)
+    found = exports.read_exports(results)
     for name, worlds, scaling in (("one-node", [1, 2, 4, 8], 1), ("several-nodes", [2, 4, 8, 16], 2)):
         rows = found.frame(f"workshop-{name}")
         assert rows.world_size.tolist() == worlds and (rows.repeats == 3).all()

@@ -380,7 +380,7 @@ def working(devices: Devices, measured: Counters | None) -> Loss:
         transfers = shares["computing"] * devices.class_share([kernels.TRANSFER])
         return Loss(Bound.MEMORY, share, margin, "", reason, moving_bytes(share, transfers), doubts)
     device = next((timeline.device_name for timeline in devices.timelines if timeline.device_name), "")
-    advice = computing(shares["computing"] * devices.class_share(MATRIX), peaks.find(device))
+    advice = computing(shares["computing"] * devices.class_share(MATRIX), peaks.find_peak(device))
     if device == "CPU":
         advice.remove(COUNTERS)
     reason = f"the device is busy {shares['busy']:.0%} of the time, and no loss is beyond its threshold"

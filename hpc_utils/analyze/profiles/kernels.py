@@ -130,7 +130,7 @@ def class_ns(timelines: Iterable[Timeline]) -> dict[KernelClass, int]:
     return time_by_class
 
 
-def table(timelines: Iterable[Timeline], by: str = "short") -> pd.DataFrame:
+def kernel_table(timelines: Iterable[Timeline], by: str = "short") -> pd.DataFrame:
     """Compute and communication kernels by `short` name or by `kind`, their class; the longest first.
 
     Columns: name, kind, count, total_ns, mean_ns, median_ns, share (of the time of all kernels).
@@ -155,7 +155,7 @@ def kinds(profiles: Mapping[str, Sequence[Timeline]]) -> pd.DataFrame:
 
     rows = []
     for name, timelines in profiles.items():
-        if len(class_times := table(timelines, "kind")):
+        if len(class_times := kernel_table(timelines, "kind")):
             shares = class_times.set_index("name").share.groupby(lambda kind: kind if kind in KINDS else OTHER).sum()
             rows.append({"configuration": name} | shares.reindex(KINDS, fill_value=0.0).to_dict())
     return pd.DataFrame(rows, columns=["configuration", *KINDS])

@@ -32,7 +32,7 @@ class Peak:
     source: str
 
 
-def find(device_name: str) -> Peak | None:
+def find_peak(device_name: str) -> Peak | None:
     """The GPU of this name (as of `torch.cuda.get_device_name`, nvidia-smi, or a profile); None if it is not in the table.
 
     A part of a GPU (MIG) is not in it, nor one whose name is ambiguous ("A100": 40 or 80 GB).

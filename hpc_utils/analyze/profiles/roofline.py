@@ -47,7 +47,7 @@ def attained(runs: pd.DataFrame) -> pd.DataFrame:
     runs = runs[runs.flops_per_sample.notna()]
     configurations = gather(runs)
     configurations["flops_per_sample"] = [float(runs.flops_per_sample.iloc[rows[0]]) for rows in configurations["at"]]
-    tops = [peaks.find(name) for name in configurations.device_name]
+    tops = [peaks.find_peak(name) for name in configurations.device_name]
     configurations["peak"] = [
         peak.flops.get(precision, math.nan) if peak else math.nan
         for peak, precision in zip(tops, configurations.precision, strict=True)
@@ -73,7 +73,7 @@ def points(kernels: pd.DataFrame, device_name: str = "") -> pd.DataFrame:
         intensity=measured.flops / measured.dram_bytes,
         achieved=measured.flops / measured.duration_ns * 1e9,
     )
-    tops = [peaks.find(device_name or device) for device in measured.device]
+    tops = [peaks.find_peak(device_name or device) for device in measured.device]
     measured["attainable"] = [
         attainable(peak, row.precision, row.intensity) if peak and row.precision in peak.flops else math.nan
         for peak, row in zip(tops, measured.itertuples(), strict=True)
@@ -86,7 +86,7 @@ def roofs(points: pd.DataFrame) -> dict[str, float]:
     """Peak operations/s of each GPU in `peaks`, in the fastest precision of its kernels in `points`."""
     rated = points[points.attainable.notna()]
     return {
-        device: max(peaks.find(device).flops[precision] for precision in set(device_points.precision))
+        device: max(peaks.find_peak(device).flops[precision] for precision in set(device_points.precision))
         for device, device_points in rated.groupby("device")
     }
 
@@ -101,6 +101,6 @@ def bandwidths(kernels: pd.DataFrame) -> dict[str, float]:
         rates = (launches.dram_bytes / launches.duration_ns * 1e9 / launches.dram_share)[launches.dram_share > 0]
         if rates.notna().any():
             bandwidth_by_device[device] = float(rates.median())
-        elif peak := peaks.find(device):
+        elif peak := peaks.find_peak(device):
             bandwidth_by_device[device] = peak.bandwidth
     return bandwidth_by_device

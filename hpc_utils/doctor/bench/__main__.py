@@ -44,7 +44,7 @@ def main(arguments: list[str]) -> int:
     benchmark = arguments[0]
     options = process.parse(Options, arguments[1:])
     signal.signal(signal.SIGTERM, leave)  # so that copies of data sets are removed
-    own_launcher = launcher.load(options.launcher) if options.launcher else None
+    own_launcher = launcher.load_launcher(options.launcher) if options.launcher else None
     if own_launcher:
         os.environ["RANK"] = str(own_launcher.join().rank)
     console = process.start(LIMIT, GRACE)

@@ -85,7 +85,7 @@ def _write(context: BuildContext, document: Document) -> list[Path]:
                 raise pandoc.PandocError(f"pdflatex reads no SVG: {', '.join(drawn)}")
             tree = pandoc_filter.for_latex(copy.deepcopy(document.tree))
             names = [pandoc.verbatim(file.stem, "latex") for file in bibliography]
-            text = pandoc.write(tree, "latex", f"{style}.latex", bibfiles=names, **shared)
+            text = pandoc.render_tree(tree, "latex", f"{style}.latex", bibfiles=names, **shared)
             if unknown := pandoc.unknown_to_tex(text):
                 raise pandoc.PandocError(f"pdflatex cannot print {unknown}: use a formula, such as $\\alpha$")
             written.append(folder / f"{document.name}.tex")
@@ -106,7 +106,7 @@ def _pdf(tree: pf.Doc, template: str, files: dict[str, Path], listed: Any = None
         atomic.write_json(folder / "numbers.json", listed)
         bibfiles = [pandoc.verbatim(name, "typst") for name in files if name.endswith(".bib")]
         tree = pandoc_filter.for_typst(tree)
-        source = pandoc.write(tree, "typst", "document.typst", kind=template, bibfiles=bibfiles, **metadata)
+        source = pandoc.render_tree(tree, "typst", "document.typst", kind=template, bibfiles=bibfiles, **metadata)
         return pandoc.compile_typst(source, folder)
 
 
@@ -128,7 +128,7 @@ def _place(context: BuildContext, document: Document, pdf: bytes, rows: list[tup
     table = numbers.numbers_table(document, context).to_csv(index=False, lineterminator="\n")
     paths = _paths(context, document.name)
     for path, content in zip(paths, (pdf, listed, table.encode()), strict=True):
-        atomic.write(path, lambda file, content=content: file.write(content))
+        atomic.write_file(path, lambda file, content=content: file.write(content))
     claims = context.folder / context.project.claims
     entry = document.entry
     sources = [context.folder / "paper.toml", context.folder / entry.source, *context.bibliography(entry)]

@@ -50,7 +50,7 @@ def judged(context: BuildContext, sets: Sets, faults: Faults) -> ClaimTexts:
     if not path.is_file():
         return ClaimTexts()
     try:
-        project_claims = claims.read(path)
+        project_claims = claims.read_claims(path)
         judgements = claims.judge(
             project_claims,
             lambda name: sets.value(name).content,

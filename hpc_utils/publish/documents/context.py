@@ -47,7 +47,7 @@ class BuildContext:
                         f"{self.shown('paper.toml')}: sets.{alias}: there is no folder {folder}"
                     )
                 self.log(f"checking the results {alias} ({self.project.sets[alias]})")
-                self.result_sets[alias] = sets.ResultSet(alias, folder, exports.read(folder))
+                self.result_sets[alias] = sets.ResultSet(alias, folder, exports.read_exports(folder))
                 for warning in staleness.computed_otherwise(self.result_sets[alias].exported):
                     self.log(f"  {warning}")
         return sets.Sets((self.result_sets[alias] for alias in aliases), planned)

@@ -109,7 +109,7 @@ class Cited:
         return next((full_name for full_name in full if full_name in exported_names), full[-1])
 
 
-def write(root: Path, results: Path, name: str, study: str = "", template: str = "page") -> Path:
+def write_draft(root: Path, results: Path, name: str, study: str = "", template: str = "page") -> Path:
     """Write `paper/NAME.md` about `study` of the set `results`, and add it to paper.toml.
 
     `study`: by default the one called NAME; of the templates other than `page` the only one, or else the whole set.
@@ -122,7 +122,7 @@ def write(root: Path, results: Path, name: str, study: str = "", template: str =
     toml = root / "paper/paper.toml"
     path = root / f"paper/{name}.md"
     paper = project.read_project(toml)
-    exported = exports.read(results)
+    exported = exports.read_exports(results)
     if fault := project.unfit(name):
         raise ProjectError(fault)
     if name in paper.document or path.exists():

@@ -45,7 +45,7 @@ def parse(text: str, form: str = READER) -> pf.Doc:
         raise PandocError(" ".join(str(error).split())) from None
 
 
-def write(tree: pf.Doc, target: str, template: str, **metadata: Any) -> str:
+def render_tree(tree: pf.Doc, target: str, template: str, **metadata: Any) -> str:
     """A tree as Typst or LaTeX, in a template; `metadata`: text, and lists and dictionaries of it, in addition to the front matter."""
     for key, value in metadata.items():
         tree.metadata[key] = value
@@ -101,7 +101,7 @@ def unknown_to_tex(text: str) -> str:
 
 
 def verbatim(text: str, target: str) -> pf.MetaInlines:
-    """A value of `write`'s metadata that the writer of `target` does not escape."""
+    """A value of `render_tree`'s metadata that the writer of `target` does not escape."""
     return pf.MetaInlines(pf.RawInline(text, format=target))
 
 

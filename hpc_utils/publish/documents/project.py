@@ -77,7 +77,7 @@ def read_project(path: Path) -> Project:
         ProjectError: the file is missing or wrong.
     """
     try:
-        return toml_config.read(path, Project, ProjectError)
+        return toml_config.read_toml(path, Project, ProjectError)
     except FileNotFoundError:
         raise ProjectError(f"{path}: there is no such file; paper/README.md documents it") from None
 

@@ -49,5 +49,5 @@ def release(root: Path, output: Path) -> Path:
         packed = checklist.git(root, "archive", "--format=zip", *options, f"--prefix={top}/", "HEAD")
     path = output / f"{top}.zip"
     path.parent.mkdir(parents=True, exist_ok=True)
-    atomic.write(path, lambda file: file.write(packed))
+    atomic.write_file(path, lambda file: file.write(packed))
     return path

@@ -112,7 +112,7 @@ def _tested(root: Path) -> Iterator[str]:
 
 def _current(root: Path) -> Iterator[str]:
     for folder in result_sets(root):
-        exported = exports.read(folder)
+        exported = exports.read_exports(folder)
         for check in (staleness.faults, staleness.uncommitted, staleness.computed_otherwise):
             yield from (f"{folder.name}: {fault}" for fault in check(exported))
 
@@ -139,9 +139,10 @@ def _claims(root: Path) -> Iterator[str]:
     """Claims of the paper that are not measured, or with too few repeats."""
     paper = project.read_project(root / "paper/paper.toml")
     sets = Sets(
-        ResultSet(alias, root / path, exports.read(root / path), checked=False) for alias, path in paper.sets.items()
+        ResultSet(alias, root / path, exports.read_exports(root / path), checked=False)
+        for alias, path in paper.sets.items()
     )
-    stated = claims.read(root / "paper" / paper.claims)
+    stated = claims.read_claims(root / "paper" / paper.claims)
     for judgement in claims.judge(stated, lambda name: sets.value(name).content, formatting.text):
         if judgement.verdict in (claims.NOT_MEASURED, claims.TOO_FEW):
             yield f"{judgement.name}: {judgement.verdict}"

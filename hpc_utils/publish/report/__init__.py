@@ -41,7 +41,7 @@ def bind(results: str | Path, study: str = "", output: Path | None = None) -> Pa
 
     results = paths.result_set(results)
     record_set = records.load(results)
-    exported = exports.read(results)
+    exported = exports.read_exports(results)
     reports = results / "report"
     if output:
         pages = {study: output}

@@ -18,7 +18,7 @@ class Head(NamedTuple):
     Attributes:
         facts: where the numbers come from. outcome: as of `scaling.outcome`. targets: as of `targets.judge`, of its
             curves.
-            findings: as of `anomalies.find`.
+            findings: as of `anomalies.find_anomalies`.
     """
 
     index: StudyIndex
@@ -33,7 +33,11 @@ def head(record_set: Records, index: StudyIndex) -> Head:
     study_records = record_set.only(index.run_ids)
     runs = study_records.runs
     judged = targets.judge(scaling.efficiency(runs), index.scaling_targets)
-    tables = (scaling.outcome(runs, study_records.epochs), judged[judged.runs.map(len) > 0], anomalies.find(runs))
+    tables = (
+        scaling.outcome(runs, study_records.epochs),
+        judged[judged.runs.map(len) > 0],
+        anomalies.find_anomalies(runs),
+    )
     commits = runs.commit.str[: provenance.SHORT] + runs.dirty.map({True: " (modified)"}).fillna("")
     columns = {"device": runs.device_name, "commit": commits, "code digest": runs.digest, "torch": runs.torch}
     ends = sorted(runs.started)[:: max(len(runs) - 1, 1)]

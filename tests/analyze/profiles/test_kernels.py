@@ -156,7 +156,7 @@ def test_the_table_is_what_plain_python_counts(by: str) -> None:
         expected.setdefault((called, kernels.classify(name)), []).append(ns)
     copied = [(0, 5, MEMORY), (0, 5, UNKNOWN)]
     timelines = [timeline([*work[:99], *copied]), timeline(work[99:]), timeline(None)]
-    found = kernels.table(timelines, by)
+    found = kernels.kernel_table(timelines, by)
     assert found.total_ns.is_monotonic_decreasing and found.share.sum() == pytest.approx(1)
     assert {(row.name, row.kind): (row.count, row.total_ns, row.mean_ns, row.median_ns) for row in found.itertuples()} == {
         key: (len(own), sum(own), pytest.approx(statistics.mean(own)), statistics.median(own))
@@ -165,7 +165,7 @@ def test_the_table_is_what_plain_python_counts(by: str) -> None:
     if by == "kind":
         computed = {kind: sum(own) for (kind, _), own in expected.items() if kind != "communication"}
         assert {kind: ns for kind, ns in kernels.class_ns(timelines).items() if ns} == computed
-    assert kernels.table([timeline(None)]).empty
+    assert kernels.kernel_table([timeline(None)]).empty
 
 
 def test_kinds_are_shares_of_each_profile_and_add_up() -> None:

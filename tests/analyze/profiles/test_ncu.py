@@ -151,7 +151,7 @@ def test_a_kernel_has_the_precision_of_most_of_its_operations_and_its_roof(count
     row = ncu._row(_Kernel(**FP32, **tensor, **moved))
     assert row["precision"] == precision
     [found] = roofline.points(pd.DataFrame([row]), "NVIDIA A100-SXM4-40GB").attainable
-    roof = peaks.find("A100 40GB").flops.get(precision, math.nan)
+    roof = peaks.find_peak("A100 40GB").flops.get(precision, math.nan)
     assert found == pytest.approx(roof, nan_ok=True) and math.isnan(roof) == (precision == "fp4")
 
 

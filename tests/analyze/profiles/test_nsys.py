@@ -24,7 +24,7 @@ REAL = ("export-2026.2-2gpu-before.sqlite", "export-2026.2-2gpu-after.sqlite")
 @pytest.fixture
 def small(tmp_path: Path) -> Path:
     path = tmp_path / "small.sqlite"
-    synthetic_export.write(path, kernels=300, ranks=2, steps=3)
+    synthetic_export.write_export(path, kernels=300, ranks=2, steps=3)
     return path
 
 
@@ -82,7 +82,7 @@ def test_real_exports_hold_what_sql_finds_in_them(real: Path) -> None:
 @pytest.mark.parametrize(("ranks", "devices"), [(1, 1), (3, 1), (2, 2)])
 def test_what_was_put_in_comes_out(tmp_path: Path, version: str, ranks: int, devices: int) -> None:
     path = tmp_path / "made.sqlite"
-    made = synthetic_export.write(path, version=version, kernels=2_000, ranks=ranks, devices=devices, steps=4)
+    made = synthetic_export.write_export(path, version=version, kernels=2_000, ranks=ranks, devices=devices, steps=4)
     found = nsys.read_report(path)
     assert len(found) == ranks * devices
     for place, one in enumerate(found):
@@ -112,7 +112,7 @@ def test_what_was_put_in_comes_out(tmp_path: Path, version: str, ranks: int, dev
 
 def test_ranks_are_known_by_device_where_one_torchrun_started_one_each(tmp_path: Path) -> None:
     path = tmp_path / "made.sqlite"
-    synthetic_export.write(path, kernels=50, ranks=3)
+    synthetic_export.write_export(path, kernels=50, ranks=3)
     found = nsys.read_report(path)
     assert [(one.rank, one.world_size) for one in found] == [(0, 3), (1, 3), (2, 3)]
     assert "rank taken from the device's number" in remarks_of(found)
@@ -230,7 +230,7 @@ def test_a_rank_is_known_by_its_launcher(
     tmp_path: Path, about: dict[str, str], name: str, expected: tuple, separator: str
 ) -> None:
     path = tmp_path / name
-    synthetic_export.write(path, kernels=20)
+    synthetic_export.write_export(path, kernels=20)
     sql(path, "DELETE FROM META_DATA_CAPTURE")
     if not separator:  # a row each, as nsys of 2026 has them too
         for key, value in about.items():

@@ -26,15 +26,15 @@ from ..runs import repeated
     ],
 )
 def test_a_gpu_is_found_by_the_name_that_its_driver_gives(device, name, bf16, bandwidth) -> None:
-    found = peaks.find(device)
+    found = peaks.find_peak(device)
     assert (found.name, found.bandwidth) == (name, bandwidth * 1e9)
     assert found.flops.get("bf16") == (bf16 and bf16 * 1e12)
-    assert peaks.find(name).name == name
+    assert peaks.find_peak(name).name == name
 
 
 def test_another_gpu_is_not_guessed() -> None:
     others = ["", "A100", "NVIDIA A100-SXM4-40GB MIG 1g.5gb", "GeForce RTX 4090", "H100 96GB"]
-    assert [peaks.find(device) for device in others] == [None] * len(others)
+    assert [peaks.find_peak(device) for device in others] == [None] * len(others)
 
 
 def test_each_gpu_has_its_document_and_faster_narrower_precisions() -> None:
@@ -45,7 +45,7 @@ def test_each_gpu_has_its_document_and_faster_narrower_precisions() -> None:
 
 
 def test_the_roofline_is_the_lower_of_both_limits() -> None:
-    peak = peaks.find("NVIDIA A100-SXM4-40GB")
+    peak = peaks.find_peak("NVIDIA A100-SXM4-40GB")
     ridge = 312e12 / 1555e9
     found = roofline.attainable(peak, "bf16", np.array([ridge / 2, 2 * ridge]))
     assert found.tolist() == pytest.approx([156e12, 312e12])
@@ -118,4 +118,4 @@ def test_a_gpu_s_bandwidth_follows_from_its_counters_or_from_the_table():
         ]
     )
     found = roofline.bandwidths(kernels)
-    assert found == {"NVIDIA RTX A2000": 200e9, "NVIDIA H100 80GB HBM3": peaks.find("H100 80GB HBM3").bandwidth}
+    assert found == {"NVIDIA RTX A2000": 200e9, "NVIDIA H100 80GB HBM3": peaks.find_peak("H100 80GB HBM3").bandwidth}

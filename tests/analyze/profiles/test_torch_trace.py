@@ -52,7 +52,7 @@ def test_an_old_trace_in_whole_microseconds() -> None:
     assert line.ops.copy[line.ops.pageable == 1].tolist() == [TO_DEVICE] * 12
     for name in ("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", "Optimizer.step#SGD.step"):
         assert len(named(line.ranges, name)[0]) == 6
-    shares = kernels.table([line], "kind").set_index("name").share
+    shares = kernels.kernel_table([line], "kind").set_index("name").share
     assert shares.index[0] == "convolution" and shares["normalisation"] > 0.1 and shares["other"] < 0.05
 
 
@@ -265,7 +265,7 @@ found.export_chrome_trace("{tmp_path}/rank0.json.gz")
     work = [found.ops.names[number] for number in found.ops.name]
     assert (work.count("gloo:all_reduce"), work.count("aten::linear"), work.count("AddmmBackward0")) == (2, 2, 2)
     assert "aten::addmm" not in work and "aten::stack" not in work, "inside another one, and the loader's"
-    assert {"optimizer", "GEMM"} <= set(kernels.table([found], "kind").name)
+    assert {"optimizer", "GEMM"} <= set(kernels.kernel_table([found], "kind").name)
     assert np.sum(found.ops.kind == COMMUNICATION) == 2
     counts = {name: len(named(found.ranges, name)[0]) for name in found.ranges.names}
     assert (counts["step"], counts["forward"], counts["backward"], counts["Optimizer.step#SGD.step"]) == (2, 2, 2, 2)
