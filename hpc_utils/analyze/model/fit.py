@@ -92,23 +92,22 @@ class Fitted:
         """
         strong = kind == "strong"
         worlds = np.array([1, *(world for world in worlds if 1 < world <= (batch if strong else math.inf))])
-        planned = pd.DataFrame([evenly(world, ranks_per_node) for world in worlds], columns=POINT[:2])
-        size = batch / worlds if strong else batch
-        planned = planned.assign(world_size=worlds, grouped=worlds > 1, batch_per_device=size, gbit=gbit)
+        divisor = worlds if strong else 1
+        planned = pd.DataFrame([evenly(world, ranks_per_node) for world in worlds], columns=POINT[:2]).assign(
+            world_size=worlds, grouped=worlds > 1, batch_per_device=batch / divisor, gbit=gbit, kind=kind
+        )
         curve = planned.join(self._steps(planned))
-        ideal = 1 / worlds if strong else 1
         draws = self._draws(planned)
-        low, high = np.quantile(np.exp(draws[:, :1] - draws), TAILS, axis=0) * ideal
-        efficiency = curve.seconds[0] / curve.seconds * ideal
-        base = curve.extrapolation[0] and f"T(1): {curve.extrapolation[0]}"
-        curve["extrapolation"] = curve.extrapolation.where(curve.extrapolation != "", base)
-        return curve.assign(kind=kind, efficiency=efficiency, low=low, high=high)
+        curve["efficiency"] = curve.seconds[0] / curve.seconds / divisor
+        curve["low"], curve["high"] = np.quantile(np.exp(draws[:, :1] - draws), TAILS, axis=0) / divisor
+        base = curve.extrapolation[0]
+        return curve.assign(extrapolation=curve.extrapolation.replace("", base and f"T(1): {base}"))
 
     def errors(self, measured: pd.DataFrame) -> pd.DataFrame:
-        """`predict` for each configuration of `measured` (as of `points`), with measured (median, s), measured_low,
-        measured_high (NaN: a single run), repeats, error (predicted / measured - 1) and runs."""
+        """`predict` for each configuration of `measured` (as of `points`), with samples (s, of each repeat), measured (their
+        median), measured_low, measured_high (NaN: a single run), repeats, error (predicted / measured - 1) and runs."""
         groups = measured.groupby(POINT).agg(samples=("seconds", list), runs=("run_id", tuple)).reset_index()
-        groups[["measured", "measured_low", "measured_high", "repeats"]] = medians(groups.pop("samples").tolist())
+        groups[["measured", "measured_low", "measured_high", "repeats"]] = medians(groups.samples.tolist())
         predicted = self.predict(groups.astype({"repeats": int}))
         return predicted.assign(error=predicted.seconds / predicted.measured - 1)
 

@@ -24,8 +24,7 @@ PART = 2 * 4  # bytes: gloo's ring sends two parts a rank, and a part holds a fl
 FLOOR = 0.05  # relative: the smallest error of a size's time that the fit assumes
 OUTLIER = 2.0  # standard errors from which on a size counts less
 
-SETTING = ["name", "hardware_id", "nodes", "ranks_per_node", "link_gbit"]
-COLUMNS = [*SETTING, "group", *stats.columns(["latency", "bandwidth"]), "residual", "worst", "caveat"]
+SETTING = ["name", "hardware_id", "nodes", "ranks_per_node"]
 
 Record = Mapping[str, Any]
 
@@ -76,10 +75,11 @@ def link_table(records: Iterable[Record]) -> pd.DataFrame:
     for record in records:
         for group in record["groups"]:
             link = fit(record, group)
-            row = {name: record.get(name) for name in SETTING} | {"group": group}
+            row = {name: record.get(name) for name in SETTING}
+            row |= {"link_gbit": record.get("link_gbit") or math.nan, "group": group}
             row |= link.latency.columns("latency") | link.bandwidth.columns("bandwidth")
             rows.append(row | {"residual": link.residual, "worst": link.worst, "caveat": link.caveat})
-    return pd.DataFrame(rows, columns=COLUMNS).astype({"link_gbit": float})
+    return pd.DataFrame(rows)
 
 
 def fit(record: Record, group: str) -> LinkFit:
@@ -115,8 +115,7 @@ def fit(record: Record, group: str) -> LinkFit:
     # Start from the ends: the smallest message is all latency, the largest all bandwidth.
     latency = times[0] / _ring(0, ranks, Link(1.0, 1.0))
     bandwidth = _ring(sizes[-1], ranks, Link(0.0, 1.0)) / times[-1]
-    start = np.log([latency, bandwidth])
-    solution = least_squares(misfit, start, slopes, loss="soft_l1", f_scale=OUTLIER)
+    solution = least_squares(misfit, np.log([latency, bandwidth]), slopes, loss="soft_l1", f_scale=OUTLIER)
     logs = solution.x
     freedom = len(sizes) - 2
     slope = slopes(logs)

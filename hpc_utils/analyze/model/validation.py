@@ -28,22 +28,22 @@ MODEL = "this model"
 TOO_WIDE = "the 95 % interval of every prediction is wider than its efficiency; more repeats narrow it"
 
 
-def amdahl(ranks: np.ndarray, seconds: np.ndarray, more_ranks: np.ndarray) -> np.ndarray:
+def amdahl(ranks: pd.Series, seconds: pd.Series, more_ranks: pd.Series) -> pd.Series:
     """Seconds on `more_ranks` by strong scaling with a serial share s (Amdahl 1967), T(n) = T(1) (s + (1 - s) / n), fitted by
     relative error."""
     from scipy.optimize import nnls
 
-    terms = np.column_stack([np.ones_like(seconds), 1 / ranks]) / seconds[:, None]
-    serial, divided = nnls(terms, np.ones_like(seconds))[0]
+    terms = np.array([1 / seconds, 1 / (ranks * seconds)])
+    serial, divided = nnls(terms.T, np.ones_like(seconds))[0]
     return serial + divided / more_ranks
 
 
-def gustafson(ranks: np.ndarray, seconds: np.ndarray, more_ranks: np.ndarray) -> np.ndarray:
+def gustafson(ranks: pd.Series, seconds: pd.Series, more_ranks: pd.Series) -> pd.Series:
     """Seconds on `more_ranks` by weak scaling with a serial share s (Gustafson 1988): a step of equal work a rank takes
     T(1) n / (n - s (n - 1))."""
     from scipy.optimize import minimize_scalar
 
-    def one_rank(share: float) -> np.ndarray:
+    def one_rank(share: float) -> pd.Series:
         """The log of T(1), as each run gives it."""
         return np.log(seconds * (1 - share * (1 - 1 / ranks)))
 
@@ -67,7 +67,7 @@ class Validation(NamedTuple):
     points: pd.DataFrame = pd.DataFrame(columns=[*POINT, "seconds", "run_id", "kind"])
     fitted: Fitted | None = None
     full: Fitted | None = None
-    errors: pd.DataFrame = pd.DataFrame(columns=[*POINT, "measured", "seconds", "points"])
+    errors: pd.DataFrame = pd.DataFrame(columns=[*POINT, "samples", "measured", "seconds", "points"])
     summary: pd.DataFrame = pd.DataFrame()
     costs: pd.DataFrame = pd.DataFrame()
 
@@ -143,25 +143,23 @@ def _summary(fitted: Fitted, run: pd.Series) -> pd.DataFrame:
     return pd.DataFrame([row])
 
 
-def accuracy(errors: pd.DataFrame, measured: pd.DataFrame, by: str) -> pd.DataFrame:
-    """One row per value of the column `by` of `errors` (as of `Fitted.errors`, of the runs `measured`).
+def accuracy(errors: pd.DataFrame, by: str) -> pd.DataFrame:
+    """One row per value of the column `by` of `errors` (as of `Fitted.errors`).
 
-    Columns: `by`; count (points), inside (of them in the prediction's 95 % interval); median_error and
-    worst_error (absolute), each with `_low` and `_high`; repeats (the fewest); runs.
+    Columns: `by`; count (points), inside (of them in the prediction's 95 % interval); median_error and worst_error
+    (absolute), each with `_low` and `_high`; repeats (the fewest); runs.
 
     The interval of an error is a seeded percentile bootstrap of each point's repeats (Efron 1979), widened to hold the value;
     NaN if a point has a single repeat.
     """
-    samples = measured.groupby(POINT).seconds.agg(list)
     rows = []
     for name, points in errors.groupby(by, sort=False) if len(errors) else ():
         generator = np.random.default_rng(0)
-        repeats = [samples[point] for point in points[POINT].itertuples(index=False, name=None)]
-        drawn = [np.median(generator.choice(sample, (RESAMPLES, len(sample))), axis=1) for sample in repeats]
-        drawn = np.column_stack([points.measured, drawn])  # what was measured, and then what could have been
-        misses = np.abs(points.seconds.to_numpy(float)[:, None] / drawn - 1)
-        fewest = min(map(len, repeats))
-        inside = int(points.measured.between(points.low, points.high).sum())
+        drawn = [generator.choice(sample, (RESAMPLES, len(sample))) for sample in points.samples]
+        medians = np.column_stack([points.measured, [np.median(sample, axis=1) for sample in drawn]])
+        misses = np.abs(points.seconds.to_numpy()[:, None] / medians - 1)
+        fewest = points.repeats.min()
+        inside = points.measured.between(points.low, points.high).sum()
         row = {by: name, "count": len(points), "inside": inside}
         for column, statistic in (("median_error", np.median), ("worst_error", np.max)):
             value, *resampled = statistic(misses, axis=0).tolist()
@@ -196,12 +194,11 @@ def compare(
     """
     parts = [errors[:0].assign(law="", kind="")]
     for (kind, _, _), points in curves(errors).groupby(CURVE):
-        is_small = points.world_size <= most_ranks
-        ranks = points.world_size.to_numpy(float)
-        if is_small.sum() > 1:
-            large = points[~is_small]
+        small = points[points.world_size <= most_ranks]
+        large = points[points.world_size > most_ranks]
+        if len(small) > 1:
             for name, law in fits[kind].items():
-                seconds = law(ranks[is_small], points.measured[is_small].to_numpy(), ranks[~is_small])
+                seconds = law(small.world_size, small.measured, large.world_size)
                 parts.append(large.assign(law=name, seconds=seconds))
             parts.append(large.assign(law=MODEL))
     compared = pd.concat(parts, ignore_index=True)
@@ -230,12 +227,11 @@ def bottlenecks(predictions: pd.DataFrame) -> pd.DataFrame:
 
     Columns: kind, gbit, bottleneck, from_ranks, to_ranks; efficiency, low, high and extrapolation (at from_ranks).
     """
-    points = predictions[predictions.world_size > 1]
-    stretch = points[["kind", "gbit", "bottleneck"]]
-    number = (stretch != stretch.shift()).any(axis=1).cumsum()
-    first = points[~number.duplicated()].rename(columns={"world_size": "from_ranks"})
-    first["to_ranks"] = points.world_size[~number.duplicated(keep="last")].to_numpy()
-    return first[["kind", "gbit", "from_ranks", "to_ranks", "bottleneck", *CITED]].reset_index(drop=True)
+    points = predictions[predictions.world_size > 1].rename(columns={"world_size": "from_ranks"})
+    alike = points[["kind", "gbit", "bottleneck"]]
+    stretches = points.groupby((alike != alike.shift()).any(axis=1).cumsum())
+    table = stretches.first().assign(to_ranks=stretches.from_ranks.last())
+    return table[["kind", "gbit", "from_ranks", "to_ranks", "bottleneck", *CITED]]
 
 
 def conclusions(accuracy: pd.DataFrame, limits: pd.DataFrame) -> Iterator[str]:

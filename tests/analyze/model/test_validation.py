@@ -26,7 +26,7 @@ def tested() -> validation.Validation:
 
 @pytest.fixture(scope="module")
 def accuracy(tested) -> pd.DataFrame:
-    return validation.accuracy(tested.errors, RUNS, "points").set_index("points")
+    return validation.accuracy(tested.errors, "points").set_index("points")
 
 
 def test_errors_by_group_have_the_repeats_interval_and_their_runs(tested, accuracy) -> None:
@@ -91,7 +91,7 @@ def test_without_a_model_there_is_nothing_and_a_reason() -> None:
     ahead = none.predictions([1.0], [2])
     tables = [none.summary, none.costs, none.errors, ahead, validation.efficiency_limits(ahead, 0.7)]
     tables += [validation.curves(none.errors), validation.compare(none.errors, 4)]
-    tables += [validation.accuracy(none.errors, none.points, "points")]
+    tables += [validation.accuracy(none.errors, "points")]
     assert all(table.empty for table in tables)
     folder = paths.reference() / "rehearsal"
     loaded = records.load(folder)
@@ -154,20 +154,20 @@ def test_one_rank_belongs_to_the_curves_of_every_link(few_ranks):
     assert set(drawn.gbit[drawn.world_size == 1]) == {10.0, 1.0}
 
 
-RANKS = np.array([1.0, 2, 4, 8, 16])
-MORE = np.array([1.0, 32])
+RANKS = pd.Series([1, 2, 4, 8, 16])
+MORE = pd.Series([1, 32])
 
 
 def test_amdahl_finds_the_serial_share_and_never_a_negative_one():
     predicted = validation.amdahl(RANKS, 2.0 * (0.1 + 0.9 / RANKS), MORE)
-    assert predicted == pytest.approx([2.0, 2.0 * (0.1 + 0.9 / 32)])
+    assert predicted.tolist() == pytest.approx([2.0, 2.0 * (0.1 + 0.9 / 32)])
     one, many = validation.amdahl(RANKS, 2.0 / RANKS**1.1, MORE)  # super-linear
     assert one / many == pytest.approx(32)
 
 
 def test_gustafson_finds_the_serial_share_of_equal_work_a_rank():
     predicted = validation.gustafson(RANKS, 0.5 * RANKS / (RANKS - 0.2 * (RANKS - 1)), MORE)
-    assert predicted == pytest.approx([0.5, 0.5 * 32 / (32 - 0.2 * 31)], rel=1e-3)
+    assert predicted.tolist() == pytest.approx([0.5, 0.5 * 32 / (32 - 0.2 * 31)], rel=1e-3)
 
 
 # -- the intervals of errors
@@ -175,14 +175,11 @@ def test_gustafson_finds_the_serial_share_of_equal_work_a_rank():
 
 def interval(seconds: list[float], *repeats: list[float]) -> pd.Series:
     """`accuracy` of predictions in `seconds`, each of a configuration that was measured in `repeats`."""
-    rows = [
-        dict.fromkeys(fit.POINT, number) | {"seconds": value, "run_id": f"{number}-{value}"}
-        for number, values in enumerate(repeats)
-        for value in values
-    ]
-    runs = pd.DataFrame(rows)
-    errors = runs.groupby(fit.POINT).agg(measured=("seconds", "median"), runs=("run_id", tuple)).reset_index()
-    return validation.accuracy(errors.assign(seconds=seconds, low=0, high=9, group="a"), runs, "group").iloc[0]
+    errors = pd.DataFrame({"seconds": seconds, "samples": repeats, "runs": [("run",)] * len(repeats)})
+    errors = errors.assign(
+        measured=errors.samples.map(np.median), repeats=errors.samples.map(len), low=0, high=9, group="a"
+    )
+    return validation.accuracy(errors, "group").iloc[0]
 
 
 def test_an_error_s_interval_is_that_of_its_repeats() -> None:
