@@ -10,7 +10,6 @@ import contextlib
 import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,13 +49,12 @@ def points(runs: pd.DataFrame, *, gbit: float = math.inf) -> pd.DataFrame:
     `gbit`: rate of the nodes' links where a run did not limit them; infinite if links do not matter.
     """
     link = pd.to_numeric(runs.link_gbit).fillna(gbit)
-    rows = runs.assign(grouped=runs.parallel != "none", gbit=link, seconds=step_seconds(runs)).reset_index(drop=True)
+    rows = runs.assign(grouped=runs.parallel != "none", gbit=link, seconds=step_seconds(runs))
     types = dict.fromkeys(POINT[:3], int) | dict.fromkeys(["batch_per_device", "gbit", "seconds"], float)
     return rows[[*POINT, "seconds", "run_id"]].astype(types)
 
 
-@dataclass(frozen=True)
-class Fitted:
+class Fitted(NamedTuple):
     """The model of one workload on one kind of device.
 
     Attributes:
@@ -116,10 +114,8 @@ class Fitted:
         deviations = np.sqrt(np.diag(self.covariance))
         table = pd.DataFrame({"cost": Costs._fields, "value": self.costs})
         factors = np.exp(1.96 * deviations)
-        significant = deviations < np.array(WIDTHS) / 2
-        return table.assign(
-            low=table.value / factors, high=table.value * factors, unit=UNITS, significant=significant
-        )
+        table = table.assign(low=table.value / factors, high=table.value * factors, unit=UNITS)
+        return table.assign(significant=deviations < np.array(WIDTHS) / 2)
 
     def _steps(self, planned: pd.DataFrame) -> pd.DataFrame:
         """The parts of `Step`, seconds, bottleneck and extrapolation at the points of `planned`."""

@@ -48,19 +48,19 @@ class LinkFit(NamedTuple):
 def bandwidths(record: Record | None) -> pd.DataFrame:
     """One row per group and message size: median time of the slowest rank over repeats; empty without a record.
 
-    Columns: group, ranks, nodes, bytes (of the message); seconds, low, high (95 %), repeats; bus_bandwidth (byte/s, of the
+    Columns: group, ranks, bytes (of the message); seconds, low, high (95 %), repeats; bus_bandwidth (byte/s, of the
     median); modelled (s, by `fit`).
     """
     rows = []
     for name, group in record["groups"].items() if record else ():
         link = fit(record, name)
-        modelled = Link(link.latency.value, link.bandwidth.value)
         for sample in group["samples"]:
             seconds = stats.median(sample["seconds"])
             _, bus = allreduce_cost.bandwidths(sample["bytes"], seconds.value, group["ranks"])
-            row = {"group": name, "ranks": group["ranks"], "nodes": group["nodes"], "bytes": sample["bytes"]}
+            row = {"group": name, "ranks": group["ranks"], "bytes": sample["bytes"]}
             row |= seconds.measure("seconds") | {"bus_bandwidth": bus}
-            rows.append(row | {"modelled": _ring(sample["bytes"], group["ranks"], modelled)})
+            modelled = _ring(sample["bytes"], group["ranks"], link.latency.value, link.bandwidth.value)
+            rows.append(row | {"modelled": modelled})
     return pd.DataFrame(rows)
 
 
@@ -103,18 +103,18 @@ def fit(record: Record, group: str) -> LinkFit:
     deviations = np.hypot(FLOOR, np.nan_to_num(spreads))
 
     def ring(logs: np.ndarray) -> np.ndarray:
-        return _ring(sizes, ranks, Link(*np.exp(logs)))
+        return _ring(sizes, ranks, *np.exp(logs))
 
     def misfit(logs: np.ndarray) -> np.ndarray:
         return np.log(ring(logs) / times) / deviations
 
     def slopes(logs: np.ndarray) -> np.ndarray:
-        latency_share = _ring(0, ranks, Link(np.exp(logs[0]), math.inf)) / ring(logs)
+        latency_share = _ring(0, ranks, np.exp(logs[0]), math.inf) / ring(logs)
         return np.column_stack([latency_share, latency_share - 1]) / deviations[:, None]
 
     # Start from the ends: the smallest message is all latency, the largest all bandwidth.
-    latency = times[0] / _ring(0, ranks, Link(1.0, 1.0))
-    bandwidth = _ring(sizes[-1], ranks, Link(0.0, 1.0)) / times[-1]
+    latency = times[0] / _ring(0, ranks, 1.0, 1.0)
+    bandwidth = _ring(sizes[-1], ranks, 0.0, 1.0) / times[-1]
     solution = least_squares(misfit, np.log([latency, bandwidth]), slopes, loss="soft_l1", f_scale=OUTLIER)
     logs = solution.x
     freedom = len(sizes) - 2
@@ -132,5 +132,6 @@ def fit(record: Record, group: str) -> LinkFit:
     return LinkFit(*estimates, residual, worst, caveat)
 
 
-def _ring(size: Any, ranks: int, link: Link) -> Any:
+def _ring(size: Any, ranks: int, latency: float, bandwidth: float) -> Any:
+    link = Link(latency, bandwidth)
     return allreduce_cost.ring(size, Topology(1, ranks, link, link))

@@ -14,7 +14,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -66,8 +65,7 @@ class Bucket(NamedTuple):
     ready: float
 
 
-@dataclass(frozen=True)
-class Work:
+class Work(NamedTuple):
     """One step of one device without communication.
 
     Attributes:

@@ -16,14 +16,14 @@ from hpc_utils.records.identity import task
 
 from ..points import on_every_link
 from ..scaling import FIXED, unique
-from ..stats import TAILS, columns
+from ..stats import TAILS, Estimate
 from . import fit
 from .fit import POINT, Fitted
 from .step import Work
 
 RESAMPLES = 4000
 CURVE = ["kind", "size", "gbit"]
-CITED = ["efficiency", "low", "high", "extrapolation"]  # of a predicted point, beside its curve
+CITED = ["bottleneck", "efficiency", "low", "high", "extrapolation"]  # of a predicted point, beside its curve
 MODEL = "this model"
 TOO_WIDE = "the 95 % interval of every prediction is wider than its efficiency; more repeats narrow it"
 
@@ -75,16 +75,13 @@ class Validation(NamedTuple):
         """Predictions of the model fitted to all runs for `worlds` ranks, as of `Fitted.scaling`: weak with the largest measured
         batch, and strong with eight times that in all.
 
-        Over links of `gbits`, or, of runs on one node, on one node. A curve ends before the first interval that is wider than
-        its efficiency, and is left out if that is within the measured ranks.
+        Over links of `gbits`, with as many ranks a node as were measured. A curve ends before the first interval that is wider
+        than its efficiency, and is left out if that is within the measured ranks.
         """
         points = self.points
         if self.full is None:
             return points
         ranks_per_node = int(points.ranks_per_node.max())
-        if points.nodes.max() == 1:
-            ranks_per_node = max(worlds)
-            gbits = [math.inf]
         batch = points.batch_per_device.max()
         curves = []
         for (kind, size), gbit in itertools.product({"strong": 8 * batch, "weak": batch}.items(), gbits):
@@ -153,7 +150,7 @@ def accuracy(errors: pd.DataFrame, by: str) -> pd.DataFrame:
     NaN if a point has a single repeat.
     """
     rows = []
-    for name, points in errors.groupby(by, sort=False) if len(errors) else ():
+    for name, points in errors.groupby(by, sort=False):
         generator = np.random.default_rng(0)
         drawn = [generator.choice(sample, (RESAMPLES, len(sample))) for sample in points.samples]
         medians = np.column_stack([points.measured, [np.median(sample, axis=1) for sample in drawn]])
@@ -164,7 +161,7 @@ def accuracy(errors: pd.DataFrame, by: str) -> pd.DataFrame:
         for column, statistic in (("median_error", np.median), ("worst_error", np.max)):
             value, *resampled = statistic(misses, axis=0).tolist()
             low, high = np.quantile(resampled, TAILS) if fewest > 1 else (np.nan, np.nan)
-            row |= dict(zip(columns([column]), (value, min(low, value), max(high, value)), strict=True))
+            row |= Estimate(value, min(low, value), max(high, value), fewest).columns(column)
         rows.append(row | {"repeats": fewest, "runs": unique(*points.runs)})
     return pd.DataFrame(rows)
 
@@ -209,7 +206,7 @@ def efficiency_limits(predictions: pd.DataFrame, efficient: float) -> pd.DataFra
     """One row per curve of `Validation.predictions`: the rank count from which it is less efficient than `efficient`.
 
     Columns: kind, gbit, batch (of one rank); below_at, and below_from and below_to by the interval's ends (NaN: at none);
-    limited_by, efficiency, low, high, extrapolation and world_size (at below_at, or at the most ranks).
+    world_size (below_at, or the most ranks), and bottleneck, efficiency, low, high and extrapolation there.
     """
     rows = []
     for (kind, gbit), curve in predictions.groupby(["kind", "gbit"], sort=False):
@@ -218,20 +215,20 @@ def efficiency_limits(predictions: pd.DataFrame, efficient: float) -> pd.DataFra
         for column, end in (("efficiency", "at"), ("low", "from"), ("high", "to")):
             row[f"below_{end}"] = points.world_size[points[column] < efficient].min()
         limit = pd.concat([points[points.efficiency < efficient], points.tail(1)]).iloc[0]
-        rows.append(row | limit[[*CITED, "world_size", "bottleneck"]].to_dict())
-    return pd.DataFrame(rows).rename(columns={"bottleneck": "limited_by"})
+        rows.append(row | limit[["world_size", *CITED]].to_dict())
+    return pd.DataFrame(rows)
 
 
 def bottlenecks(predictions: pd.DataFrame) -> pd.DataFrame:
     """One row per stretch of a curve of `Validation.predictions` with one bottleneck.
 
-    Columns: kind, gbit, bottleneck, from_ranks, to_ranks; efficiency, low, high and extrapolation (at from_ranks).
+    Columns: kind, gbit, from_ranks, to_ranks, bottleneck; efficiency, low, high and extrapolation (at from_ranks).
     """
     points = predictions[predictions.world_size > 1].rename(columns={"world_size": "from_ranks"})
     alike = points[["kind", "gbit", "bottleneck"]]
     stretches = points.groupby((alike != alike.shift()).any(axis=1).cumsum())
     table = stretches.first().assign(to_ranks=stretches.from_ranks.last())
-    return table[["kind", "gbit", "from_ranks", "to_ranks", "bottleneck", *CITED]]
+    return table[["kind", "gbit", "from_ranks", "to_ranks", *CITED]]
 
 
 def conclusions(accuracy: pd.DataFrame, limits: pd.DataFrame) -> Iterator[str]:
@@ -244,11 +241,10 @@ def conclusions(accuracy: pd.DataFrame, limits: pd.DataFrame) -> Iterator[str]:
             )
     for row in limits.itertuples():
         size = f"{row.batch:g} samples {'in all' if row.kind == 'strong' else 'a rank'}"
-        link = "on one node" if math.isinf(row.gbit) else f"over {row.gbit:g} Gbit/s"
         limit = "at least 70 % up to" if pd.isna(row.below_at) else "first below 70 % at"
         yield (
-            f"{row.kind} scaling, {size}, {link}: {limit} {row.world_size:,} ranks, {row.efficiency:.0%} [{row.low:.0%}, {row.high:.0%}] there"
-            f", limited by {row.limited_by}{' (extrapolation)' if row.extrapolation else ''}."
+            f"{row.kind} scaling, {size}, over {row.gbit:g} Gbit/s: {limit} {row.world_size:,} ranks, {row.efficiency:.0%} [{row.low:.0%}, {row.high:.0%}] there"
+            f", limited by {row.bottleneck}{' (extrapolation)' if row.extrapolation else ''}."
         )
     if len(limits) and accuracy.empty:
         yield "These predictions are not validated: no run was held out from the model."

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -67,20 +66,15 @@ def test_more_ranks_are_predicted_for_every_rate_and_both_kinds(tested) -> None:
     )
 
 
-def test_runs_of_one_node_are_continued_on_one_node_as_far_as_the_interval_says_something(tested) -> None:
+def test_nodes_are_added_as_far_as_the_interval_says_something() -> None:
     near = measured([math.inf])
     near = near.assign(nodes=1, ranks_per_node=near.world_size)
     one_node = validation.Validation([], near, full=fit.fit(near, work()))
-    ahead = one_node.predictions([10.0, 1.0], [2, 8, 64])
-    assert set(zip(ahead.kind, ahead.gbit, ahead.nodes, strict=True)) == {
-        ("strong", math.inf, 1),
-        ("weak", math.inf, 1),
-    }
-    assert ahead.world_size[ahead.kind == "weak"].tolist() == [1, 2, 8, 64]
-    limits = validation.efficiency_limits(ahead, 0.7)
-    assert not any("inf" in line for line in validation.conclusions(one_node.errors, limits))
-    vague = one_node._replace(full=replace(one_node.full, residual=1.0))
-    assert vague.predictions([1.0], [2, 8, 64]).empty
+    ahead = one_node.predictions([100.0], [2, 8, 64])
+    assert ahead.nodes[ahead.kind == "weak"].tolist() == [1, 1, 4, 32]
+    assert "4 nodes (1 to 1 measured)" in ahead.extrapolation[2]
+    vague = one_node._replace(full=one_node.full._replace(residual=1.0))
+    assert vague.predictions([100.0], [2, 8, 64]).empty
 
 
 def test_without_a_model_there_is_nothing_and_a_reason() -> None:
@@ -107,7 +101,7 @@ def test_the_interval_s_ends_cross_where_they_do(tested) -> None:
     assert (row["world_size"], row["efficiency"]) == (8, 0.6)
     assert (row["kind"], row["gbit"], row["batch"]) == ("weak", 0.3, 8)
     (row,) = validation.efficiency_limits(frame.assign(efficiency=0.9, bottleneck="wire"), 0.7).to_dict("records")
-    assert math.isnan(row["below_at"]) and (row["world_size"], row["limited_by"]) == (1024, "wire")
+    assert math.isnan(row["below_at"]) and (row["world_size"], row["bottleneck"]) == (1024, "wire")
 
 
 def test_bottlenecks_are_stretches_of_rank_counts(tested):
