@@ -1,4 +1,4 @@
-"""Links as an all-reduce meets them: bandwidths over message sizes, and the latency and bandwidth that explain them.
+"""Links as an all-reduce meets them: times over message sizes, and the latency and bandwidth that explain them.
 
 Reads the records of `hpc bench allreduce` (`records.probes`, kind `allreduce`).
 """
@@ -45,22 +45,19 @@ class LinkFit(NamedTuple):
     caveat: str = ""
 
 
-def bandwidths(record: Record | None) -> pd.DataFrame:
+def times(record: Record | None) -> pd.DataFrame:
     """One row per group and message size: median time of the slowest rank over repeats; empty without a record.
 
-    Columns: group, ranks, bytes (of the message); seconds, low, high (95 %), repeats; bus_bandwidth (byte/s, of the
-    median); modelled (s, by `fit`).
+    Columns: group, ranks, bytes (of the message); seconds, low, high (95 %), repeats; modelled (s, by `fit`).
     """
     rows = []
     for name, group in record["groups"].items() if record else ():
         link = fit(record, name)
         for sample in group["samples"]:
             seconds = stats.median(sample["seconds"])
-            _, bus = allreduce_cost.bandwidths(sample["bytes"], seconds.value, group["ranks"])
             row = {"group": name, "ranks": group["ranks"], "bytes": sample["bytes"]}
-            row |= seconds.measure("seconds") | {"bus_bandwidth": bus}
             modelled = _ring(sample["bytes"], group["ranks"], link.latency.value, link.bandwidth.value)
-            rows.append(row | {"modelled": modelled})
+            rows.append(row | seconds.measure("seconds") | {"modelled": modelled})
     return pd.DataFrame(rows)
 
 
@@ -98,7 +95,7 @@ def fit(record: Record, group: str) -> LinkFit:
         expected = f"{len(samples)} sizes of {PART * ranks} bytes or more, expected {FEWEST}: raise --largest"
         return LinkFit(caveat=f"no fit: {expected}")
     sizes = samples.bytes.to_numpy(float)
-    times = samples.seconds.map(np.median).to_numpy()
+    medians = samples.seconds.map(np.median).to_numpy()
     spreads = [pd.Series(np.log(seconds)).sem() for seconds in samples.seconds]  # NaN of a single measurement
     deviations = np.hypot(FLOOR, np.nan_to_num(spreads))
 
@@ -106,15 +103,15 @@ def fit(record: Record, group: str) -> LinkFit:
         return _ring(sizes, ranks, *np.exp(logs))
 
     def misfit(logs: np.ndarray) -> np.ndarray:
-        return np.log(ring(logs) / times) / deviations
+        return np.log(ring(logs) / medians) / deviations
 
     def slopes(logs: np.ndarray) -> np.ndarray:
         latency_share = _ring(0, ranks, np.exp(logs[0]), math.inf) / ring(logs)
         return np.column_stack([latency_share, latency_share - 1]) / deviations[:, None]
 
     # Start from the ends: the smallest message is all latency, the largest all bandwidth.
-    latency = times[0] / _ring(0, ranks, 1.0, 1.0)
-    bandwidth = _ring(sizes[-1], ranks, 0.0, 1.0) / times[-1]
+    latency = medians[0] / _ring(0, ranks, 1.0, 1.0)
+    bandwidth = _ring(sizes[-1], ranks, 0.0, 1.0) / medians[-1]
     solution = least_squares(misfit, np.log([latency, bandwidth]), slopes, loss="soft_l1", f_scale=OUTLIER)
     logs = solution.x
     freedom = len(sizes) - 2
@@ -124,7 +121,7 @@ def fit(record: Record, group: str) -> LinkFit:
     half = stats.t_quantile(freedom) * np.sqrt(np.diag(variance))
     repeats = samples.seconds.map(len).min()
     estimates = [Estimate(*ends, repeats) for ends in np.exp([logs, logs - half, logs + half]).T.tolist()]
-    relative = np.abs(ring(logs) / times - 1)
+    relative = np.abs(ring(logs) / medians - 1)
     worst = float(relative.max())
     residual = float(np.sqrt((relative**2).mean()))
     errors = f"off by {worst:.0%} at {sizes[relative.argmax()]:,.0f} bytes"

@@ -11,7 +11,6 @@ one node the processor is the limit, not the link.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -116,8 +115,9 @@ class Work(NamedTuple):
                 raise ValueError("the model needs `hpc bench compute`, or runs on one rank with the phases of a step")
             source = f"phases of {counted(len(single), 'run')} of {baseline_text(single.parallel.iloc[0])}"
         lines = {phase: Line.through(phases.index.to_numpy(), phases[phase].to_numpy()) for phase in PHASES}
-        buckets = packed(gradients, run.bucket_mb)
-        return cls(**lines, buckets=buckets, jitter=float(np.nan_to_num(jitter)), source=source)
+        return cls(
+            **lines, buckets=packed(gradients, run.bucket_mb), jitter=float(np.nan_to_num(jitter)), source=source
+        )
 
 
 def packed(gradients: Iterable[Bucket], bucket_mb: float) -> tuple[Bucket, ...]:
@@ -214,7 +214,6 @@ def step(work: Work, costs: Costs, point: Any) -> Step:
     )
 
 
-@functools.cache
 def expected_maximum(ranks: int) -> float:
     """Expected maximum of `ranks` standard normal draws (Blom 1958): the lag of the slowest rank in deviations."""
     from scipy.special import ndtri  # scipy.stats.norm.ppf without importing scipy.stats
