@@ -50,7 +50,7 @@ def main(results: Path | None) -> None:
     click.echo(off.agg(["count", "median", "max"]).map("{:.3g}".format).to_string())
 
 
-def extrap(ranks: Sequence[float], seconds: Sequence[float], more_ranks: np.ndarray) -> np.ndarray:
+def extrap(ranks: Sequence[float], seconds: Sequence[float], more_ranks: pd.Series) -> pd.Series:
     """Fit Extra-P to step times (s) on these numbers of ranks, print its formula, and return its seconds on `more_ranks`.
 
     Raises:
@@ -83,7 +83,7 @@ def installed() -> str | None:
     return str(beside) if beside.exists() else shutil.which("extrap")
 
 
-def evaluate(formula: str, ranks: np.ndarray) -> np.ndarray:
+def evaluate(formula: str, ranks: pd.Series) -> pd.Series:
     """Evaluate a formula that Extra-P printed as Python: numbers, p (the ranks), log2 and the operators + - * / **."""
     if not re.fullmatch(r"(?:log2\(|p|[-+*/() ]|\d+\.?\d*(?:e[-+]?\d+)?)+", formula):
         raise click.ClickException(f"not a formula of Extra-P: {formula}")

@@ -150,7 +150,7 @@ def model(own: ResultSet) -> Pins:
             row[by]: known({"count": row["count"], "repeats": row["repeats"]}
                            | ({"inside": row["inside"]} if row[by] == "held out" else {})
                            | {name: [row[one] for one in stats.columns([name])] for name in names})
-            for row in validation.accuracy(frame, measured, by).to_dict("records")
+            for row in validation.accuracy(frame, by).to_dict("records")
         }  # fmt: skip
 
     which = errors.assign(points=errors.held_out.map({True: "held out", False: "fitted"}))

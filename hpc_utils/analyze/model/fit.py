@@ -10,7 +10,6 @@ import contextlib
 import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,13 +50,12 @@ def points(runs: pd.DataFrame, *, gbit: float = math.inf) -> pd.DataFrame:
     `gbit`: rate of the nodes' links where a run did not limit them; infinite if links do not matter.
     """
     link = pd.to_numeric(runs.link_gbit).fillna(gbit)
-    rows = runs.assign(grouped=runs.parallel != "none", gbit=link, seconds=step_seconds(runs)).reset_index(drop=True)
+    rows = runs.assign(grouped=runs.parallel != "none", gbit=link, seconds=step_seconds(runs))
     types = dict.fromkeys(POINT[:3], int) | dict.fromkeys(["batch_per_device", "gbit", "seconds"], float)
     return rows[[*POINT, "seconds", "run_id"]].astype(types)
 
 
-@dataclass(frozen=True)
-class Fitted:
+class Fitted(NamedTuple):
     """The model of one workload on one kind of device.
 
     Attributes:
@@ -93,17 +91,16 @@ class Fitted:
         """
         strong = kind == "strong"
         worlds = np.array([1, *(world for world in worlds if 1 < world <= (batch if strong else math.inf))])
-        planned = pd.DataFrame([evenly(world, ranks_per_node) for world in worlds], columns=POINT[:2])
-        size = batch / worlds if strong else batch
-        planned = planned.assign(world_size=worlds, grouped=worlds > 1, batch_per_device=size, gbit=gbit)
+        divisor = worlds if strong else 1
+        planned = pd.DataFrame([evenly(world, ranks_per_node) for world in worlds], columns=POINT[:2]).assign(
+            world_size=worlds, grouped=worlds > 1, batch_per_device=batch / divisor, gbit=gbit, kind=kind
+        )
         curve = planned.join(self._steps(planned))
-        ideal = 1 / worlds if strong else 1
         draws = self._draws(planned)
-        low, high = np.quantile(np.exp(draws[:, :1] - draws), TAILS, axis=0) * ideal
-        efficiency = curve.seconds[0] / curve.seconds * ideal
-        base = curve.extrapolation[0] and f"T(1): {curve.extrapolation[0]}"
-        curve["extrapolation"] = curve.extrapolation.where(curve.extrapolation != "", base)
-        return curve.assign(kind=kind, efficiency=efficiency, efficiency_low=low, efficiency_high=high)
+        curve["efficiency"] = curve.seconds[0] / curve.seconds / divisor
+        curve["efficiency_low"], curve["efficiency_high"] = np.quantile(np.exp(draws[:, :1] - draws), TAILS, axis=0) / divisor
+        base = curve.extrapolation[0]
+        return curve.assign(extrapolation=curve.extrapolation.replace("", base and f"T(1): {base}"))
 
     @tabled(
         "model-errors",
@@ -113,10 +110,10 @@ class Fitted:
         missing="`hpc submit links`",
     )
     def errors(self, measured: pd.DataFrame) -> pd.DataFrame:
-        """`predict` for each configuration of `measured` (as of `points`), with measured (median, s), measured_low,
-        measured_high (NaN: a single run), repeats, error (predicted / measured - 1) and runs."""
+        """`predict` for each configuration of `measured` (as of `points`), with samples (s, of each repeat), measured (their
+        median), measured_low, measured_high (NaN: a single run), repeats, error (predicted / measured - 1) and runs."""
         groups = measured.groupby(POINT).agg(samples=("seconds", list), runs=("run_id", tuple)).reset_index()
-        groups[["measured", "measured_low", "measured_high", "repeats"]] = medians(groups.pop("samples").tolist())
+        groups[["measured", "measured_low", "measured_high", "repeats"]] = medians(groups.samples.tolist())
         predicted = self.predict(groups.astype({"repeats": int}))
         return predicted.assign(error=predicted.seconds / predicted.measured - 1)
 
@@ -126,10 +123,8 @@ class Fitted:
         deviations = np.sqrt(np.diag(self.covariance))
         table = pd.DataFrame({"cost": Costs._fields, "value": self.costs})
         factors = np.exp(1.96 * deviations)
-        significant = deviations < np.array(WIDTHS) / 2
-        return table.assign(
-            value_low=table.value / factors, value_high=table.value * factors, unit=UNITS, significant=significant
-        )
+        table = table.assign(value_low=table.value / factors, value_high=table.value * factors, unit=UNITS)
+        return table.assign(significant=deviations < np.array(WIDTHS) / 2)
 
     def _steps(self, planned: pd.DataFrame) -> pd.DataFrame:
         """The parts of `Step`, seconds, bottleneck and extrapolation at the points of `planned`."""

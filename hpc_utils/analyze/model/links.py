@@ -1,4 +1,4 @@
-"""Links as an all-reduce meets them: bandwidths over message sizes, and the latency and bandwidth that explain them.
+"""Links as an all-reduce meets them: times over message sizes, and the latency and bandwidth that explain them.
 
 Reads the records of `hpc bench allreduce` (`records.probes`, kind `allreduce`).
 """
@@ -25,8 +25,7 @@ PART = 2 * 4  # bytes: gloo's ring sends two parts a rank, and a part holds a fl
 FLOOR = 0.05  # relative: the smallest error of a size's time that the fit assumes
 OUTLIER = 2.0  # standard errors from which on a size counts less
 
-SETTING = ["name", "hardware_id", "nodes", "ranks_per_node", "link_gbit"]
-COLUMNS = [*SETTING, "group", *stats.columns(["latency", "bandwidth"]), "residual", "worst", "caveat"]
+SETTING = ["name", "hardware_id", "nodes", "ranks_per_node"]
 
 Record = Mapping[str, Any]
 
@@ -47,22 +46,19 @@ class LinkFit(NamedTuple):
     caveat: str = ""
 
 
-def bandwidths(record: Record | None) -> pd.DataFrame:
+def times(record: Record | None) -> pd.DataFrame:
     """One row per group and message size: median time of the slowest rank over repeats; empty without a record.
 
-    Columns: group, ranks, nodes, bytes (of the message); seconds, seconds_low, seconds_high (95 %), repeats; bus_bandwidth (byte/s, of the
-    median); modelled (s, by `fit`).
+    Columns: group, ranks, bytes (of the message); seconds, seconds_low, seconds_high (95 %), repeats; modelled (s, by `fit`).
     """
     rows = []
     for name, group in record["groups"].items() if record else ():
         link = fit(record, name)
-        modelled = Link(link.latency.value, link.bandwidth.value)
         for sample in group["samples"]:
             seconds = stats.median(sample["seconds"])
-            _, bus = allreduce_cost.bandwidths(sample["bytes"], seconds.value, group["ranks"])
-            row = {"group": name, "ranks": group["ranks"], "nodes": group["nodes"], "bytes": sample["bytes"]}
-            row |= seconds.measure("seconds") | {"bus_bandwidth": bus}
-            rows.append(row | {"modelled": _ring(sample["bytes"], group["ranks"], modelled)})
+            row = {"group": name, "ranks": group["ranks"], "bytes": sample["bytes"]}
+            modelled = _ring(sample["bytes"], group["ranks"], link.latency.value, link.bandwidth.value)
+            rows.append(row | seconds.measure("seconds") | {"modelled": modelled})
     return pd.DataFrame(rows)
 
 
@@ -83,10 +79,11 @@ def link_table(records: Iterable[Record]) -> pd.DataFrame:
     for record in records:
         for group in record["groups"]:
             link = fit(record, group)
-            row = {name: record.get(name) for name in SETTING} | {"group": group}
+            row = {name: record.get(name) for name in SETTING}
+            row |= {"link_gbit": record.get("link_gbit") or math.nan, "group": group}
             row |= link.latency.columns("latency") | link.bandwidth.columns("bandwidth")
             rows.append(row | {"residual": link.residual, "worst": link.worst, "caveat": link.caveat})
-    return pd.DataFrame(rows, columns=COLUMNS).astype({"link_gbit": float})
+    return pd.DataFrame(rows)
 
 
 def fit(record: Record, group: str) -> LinkFit:
@@ -105,25 +102,24 @@ def fit(record: Record, group: str) -> LinkFit:
         expected = f"{len(samples)} sizes of {PART * ranks} bytes or more, expected {FEWEST}: raise --largest"
         return LinkFit(caveat=f"no fit: {expected}")
     sizes = samples.bytes.to_numpy(float)
-    times = samples.seconds.map(np.median).to_numpy()
+    medians = samples.seconds.map(np.median).to_numpy()
     spreads = [pd.Series(np.log(seconds)).sem() for seconds in samples.seconds]  # NaN of a single measurement
     deviations = np.hypot(FLOOR, np.nan_to_num(spreads))
 
     def ring(logs: np.ndarray) -> np.ndarray:
-        return _ring(sizes, ranks, Link(*np.exp(logs)))
+        return _ring(sizes, ranks, *np.exp(logs))
 
     def misfit(logs: np.ndarray) -> np.ndarray:
-        return np.log(ring(logs) / times) / deviations
+        return np.log(ring(logs) / medians) / deviations
 
     def slopes(logs: np.ndarray) -> np.ndarray:
-        latency_share = _ring(0, ranks, Link(np.exp(logs[0]), math.inf)) / ring(logs)
+        latency_share = _ring(0, ranks, np.exp(logs[0]), math.inf) / ring(logs)
         return np.column_stack([latency_share, latency_share - 1]) / deviations[:, None]
 
     # Start from the ends: the smallest message is all latency, the largest all bandwidth.
-    latency = times[0] / _ring(0, ranks, Link(1.0, 1.0))
-    bandwidth = _ring(sizes[-1], ranks, Link(0.0, 1.0)) / times[-1]
-    start = np.log([latency, bandwidth])
-    solution = least_squares(misfit, start, slopes, loss="soft_l1", f_scale=OUTLIER)
+    latency = medians[0] / _ring(0, ranks, 1.0, 1.0)
+    bandwidth = _ring(sizes[-1], ranks, 0.0, 1.0) / medians[-1]
+    solution = least_squares(misfit, np.log([latency, bandwidth]), slopes, loss="soft_l1", f_scale=OUTLIER)
     logs = solution.x
     freedom = len(sizes) - 2
     slope = slopes(logs)
@@ -132,7 +128,7 @@ def fit(record: Record, group: str) -> LinkFit:
     half = stats.t_quantile(freedom) * np.sqrt(np.diag(variance))
     repeats = samples.seconds.map(len).min()
     estimates = [Estimate(*ends, repeats) for ends in np.exp([logs, logs - half, logs + half]).T.tolist()]
-    relative = np.abs(ring(logs) / times - 1)
+    relative = np.abs(ring(logs) / medians - 1)
     worst = float(relative.max())
     residual = float(np.sqrt((relative**2).mean()))
     errors = f"off by {worst:.0%} at {sizes[relative.argmax()]:,.0f} bytes"
@@ -140,5 +136,6 @@ def fit(record: Record, group: str) -> LinkFit:
     return LinkFit(*estimates, residual, worst, caveat)
 
 
-def _ring(size: Any, ranks: int, link: Link) -> Any:
+def _ring(size: Any, ranks: int, latency: float, bandwidth: float) -> Any:
+    link = Link(latency, bandwidth)
     return allreduce_cost.ring(size, Topology(1, ranks, link, link))

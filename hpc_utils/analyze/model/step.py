@@ -11,10 +11,8 @@ one node the processor is the limit, not the link.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -66,8 +64,7 @@ class Bucket(NamedTuple):
     ready: float
 
 
-@dataclass(frozen=True)
-class Work:
+class Work(NamedTuple):
     """One step of one device without communication.
 
     Attributes:
@@ -109,19 +106,18 @@ class Work:
             gradients = [Bucket(gradient["bytes"], gradient["fraction"]) for gradient in profile["ready"]]
             phases = pd.DataFrame(profile["batches"]).set_index("batch")[[*PHASES]].map(np.median)
             source = f"compute profile {profile['name']}"
-        elif single.empty:
-            raise ValueError("the model needs runs on one rank, or `hpc bench compute`, for its compute time")
         else:
             size = run.parameters * 4 / GRADIENTS  # fp32
             gradients = [Bucket(size, (part + 1) / GRADIENTS) for part in range(GRADIENTS)]
             phases = steps.groupby("batch_per_device")[[f"{phase}_seconds" for phase in PHASES]].median()
             phases.columns = PHASES
+            if phases.empty or phases.isna().any(axis=None):  # captured steps have no phases
+                raise ValueError("the model needs `hpc bench compute`, or runs on one rank with the phases of a step")
             source = f"phases of {counted(len(single), 'run')} of {baseline_text(single.parallel.iloc[0])}"
-        if phases.isna().any(axis=None):
-            raise ValueError("captured steps have no phases: the model needs `hpc bench compute` of the eager step")
         lines = {phase: Line.through(phases.index.to_numpy(), phases[phase].to_numpy()) for phase in PHASES}
-        buckets = packed(gradients, run.bucket_mb)
-        return cls(**lines, buckets=buckets, jitter=float(np.nan_to_num(jitter)), source=source)
+        return cls(
+            **lines, buckets=packed(gradients, run.bucket_mb), jitter=float(np.nan_to_num(jitter)), source=source
+        )
 
 
 def packed(gradients: Iterable[Bucket], bucket_mb: float) -> tuple[Bucket, ...]:
@@ -218,7 +214,6 @@ def step(work: Work, costs: Costs, point: Any) -> Step:
     )
 
 
-@functools.cache
 def expected_maximum(ranks: int) -> float:
     """Expected maximum of `ranks` standard normal draws (Blom 1958): the lag of the slowest rank in deviations."""
     from scipy.special import ndtri  # scipy.stats.norm.ppf without importing scipy.stats

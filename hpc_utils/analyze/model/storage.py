@@ -46,8 +46,6 @@ def loader(record: Record | None) -> pd.DataFrame:
 
 def _first_seconds(record: Record, place: Record, load: Record) -> stats.Estimate:
     """Seconds a batch while the data are not in memory: repeat by repeat, since these were interleaved."""
-    if place["filesystem"] in probes.IN_MEMORY:
-        return stats.median(load["seconds_per_batch"])
     if probes.is_read_from_memory(place):
         return stats.UNKNOWN
     # All ranks share a pass and read at once: a rank's batch takes as many times longer as there are ranks.

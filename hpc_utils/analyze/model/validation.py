@@ -16,7 +16,7 @@ from hpc_utils.records.identity import task
 
 from ..points import on_every_link
 from ..scaling import FIXED, unique
-from ..stats import TAILS, columns
+from ..stats import TAILS, Estimate, columns
 from ..table import tabled
 from . import fit
 from .fit import POINT, Fitted
@@ -24,27 +24,27 @@ from .step import Work
 
 RESAMPLES = 4000
 CURVE = ["kind", "size", "gbit"]
-CITED = [*columns(["efficiency"]), "extrapolation"]  # of a predicted point, beside its curve
+CITED = ["bottleneck", *columns(["efficiency"]), "extrapolation"]  # of a predicted point, beside its curve
 MODEL = "this model"
 TOO_WIDE = "the 95 % interval of every prediction is wider than its efficiency; more repeats narrow it"
 
 
-def amdahl(ranks: np.ndarray, seconds: np.ndarray, more_ranks: np.ndarray) -> np.ndarray:
+def amdahl(ranks: pd.Series, seconds: pd.Series, more_ranks: pd.Series) -> pd.Series:
     """Seconds on `more_ranks` by strong scaling with a serial share s (Amdahl 1967), T(n) = T(1) (s + (1 - s) / n), fitted by
     relative error."""
     from scipy.optimize import nnls
 
-    terms = np.column_stack([np.ones_like(seconds), 1 / ranks]) / seconds[:, None]
-    serial, divided = nnls(terms, np.ones_like(seconds))[0]
+    terms = np.array([1 / seconds, 1 / (ranks * seconds)])
+    serial, divided = nnls(terms.T, np.ones_like(seconds))[0]
     return serial + divided / more_ranks
 
 
-def gustafson(ranks: np.ndarray, seconds: np.ndarray, more_ranks: np.ndarray) -> np.ndarray:
+def gustafson(ranks: pd.Series, seconds: pd.Series, more_ranks: pd.Series) -> pd.Series:
     """Seconds on `more_ranks` by weak scaling with a serial share s (Gustafson 1988): a step of equal work a rank takes
     T(1) n / (n - s (n - 1))."""
     from scipy.optimize import minimize_scalar
 
-    def one_rank(share: float) -> np.ndarray:
+    def one_rank(share: float) -> pd.Series:
         """The log of T(1), as each run gives it."""
         return np.log(seconds * (1 - share * (1 - 1 / ranks)))
 
@@ -68,7 +68,7 @@ class Validation(NamedTuple):
     points: pd.DataFrame = pd.DataFrame(columns=[*POINT, "seconds", "run_id", "kind"])
     fitted: Fitted | None = None
     full: Fitted | None = None
-    errors: pd.DataFrame = pd.DataFrame(columns=[*POINT, "measured", "seconds", "points"])
+    errors: pd.DataFrame = pd.DataFrame(columns=[*POINT, "samples", "measured", "seconds", "points"])
     summary: pd.DataFrame = pd.DataFrame()
     costs: pd.DataFrame = pd.DataFrame()
 
@@ -77,16 +77,13 @@ class Validation(NamedTuple):
         """Predictions of the model fitted to all runs for `worlds` ranks, as of `Fitted.scaling`: weak with the largest measured
         batch, and strong with eight times that in all.
 
-        Over links of `gbits`, or, of runs on one node, on one node. A curve ends before the first interval that is wider than
-        its efficiency, and is left out if that is within the measured ranks.
+        Over links of `gbits`, with as many ranks a node as were measured. A curve ends before the first interval that is wider
+        than its efficiency, and is left out if that is within the measured ranks.
         """
         points = self.points
         if self.full is None:
             return points
         ranks_per_node = int(points.ranks_per_node.max())
-        if points.nodes.max() == 1:
-            ranks_per_node = max(worlds)
-            gbits = [math.inf]
         batch = points.batch_per_device.max()
         curves = []
         for (kind, size), gbit in itertools.product({"strong": 8 * batch, "weak": batch}.items(), gbits):
@@ -146,30 +143,27 @@ def _summary(fitted: Fitted, run: pd.Series) -> pd.DataFrame:
     return pd.DataFrame([row])
 
 
-def accuracy(errors: pd.DataFrame, measured: pd.DataFrame, by: str) -> pd.DataFrame:
-    """One row per value of the column `by` of `errors` (as of `Fitted.errors`, of the runs `measured`).
+def accuracy(errors: pd.DataFrame, by: str) -> pd.DataFrame:
+    """One row per value of the column `by` of `errors` (as of `Fitted.errors`).
 
-    Columns: `by`; count (points), inside (of them in the prediction's 95 % interval); median_error and
-    worst_error (absolute), each with `_low` and `_high`; repeats (the fewest); runs.
+    Columns: `by`; count (points), inside (of them in the prediction's 95 % interval); median_error and worst_error
+    (absolute), each with `_low` and `_high`; repeats (the fewest); runs.
 
     The interval of an error is a seeded percentile bootstrap of each point's repeats (Efron 1979), widened to hold the value;
     NaN if a point has a single repeat.
     """
-    samples = measured.groupby(POINT).seconds.agg(list)
     rows = []
-    for name, points in errors.groupby(by, sort=False) if len(errors) else ():
+    for name, points in errors.groupby(by, sort=False):
         generator = np.random.default_rng(0)
-        repeats = [samples[point] for point in points[POINT].itertuples(index=False, name=None)]
-        drawn = [np.median(generator.choice(sample, (RESAMPLES, len(sample))), axis=1) for sample in repeats]
-        drawn = np.column_stack([points.measured, drawn])  # what was measured, and then what could have been
-        misses = np.abs(points.seconds.to_numpy(float)[:, None] / drawn - 1)
-        fewest = min(map(len, repeats))
-        inside = int(points.measured.between(points.seconds_low, points.seconds_high).sum())
-        row = {by: name, "count": len(points), "inside": inside}
+        drawn = [generator.choice(sample, (RESAMPLES, len(sample))) for sample in points.samples]
+        medians = np.column_stack([points.measured, [np.median(sample, axis=1) for sample in drawn]])
+        misses = np.abs(points.seconds.to_numpy()[:, None] / medians - 1)
+        fewest = points.repeats.min()
+        row = {by: name, "count": len(points), "inside": points.measured.between(points.seconds_low, points.seconds_high).sum()}
         for column, statistic in (("median_error", np.median), ("worst_error", np.max)):
             value, *resampled = statistic(misses, axis=0).tolist()
             low, high = np.quantile(resampled, TAILS) if fewest > 1 else (np.nan, np.nan)
-            row |= dict(zip(columns([column]), (value, min(low, value), max(high, value)), strict=True))
+            row |= Estimate(value, min(low, value), max(high, value), fewest).columns(column)
         rows.append(row | {"repeats": fewest, "runs": unique(*points.runs)})
     return pd.DataFrame(rows)
 
@@ -199,12 +193,11 @@ def against_laws(
     """
     parts = [errors[:0].assign(law="", kind="")]
     for (kind, _, _), points in curves(errors).groupby(CURVE):
-        is_small = points.world_size <= most_ranks
-        ranks = points.world_size.to_numpy(float)
-        if is_small.sum() > 1:
-            large = points[~is_small]
+        small = points[points.world_size <= most_ranks]
+        large = points[points.world_size > most_ranks]
+        if len(small) > 1:
             for name, law in fits[kind].items():
-                seconds = law(ranks[is_small], points.measured[is_small].to_numpy(), ranks[~is_small])
+                seconds = law(small.world_size, small.measured, large.world_size)
                 parts.append(large.assign(law=name, seconds=seconds))
             parts.append(large.assign(law=MODEL))
     compared = pd.concat(parts, ignore_index=True)
@@ -214,14 +207,14 @@ def against_laws(
 @tabled(
     "below",
     "From how many ranks on the model predicts less than 70 %.",
-    "kind gbit batch below_at below_from below_to efficiency limited_by extrapolation",
+    "kind gbit batch below_at below_from below_to efficiency bottleneck extrapolation",
     measure="efficiency",
 )
 def efficiency_limits(predictions: pd.DataFrame, efficient: float) -> pd.DataFrame:
     """One row per curve of `Validation.predictions`: the rank count from which it is less efficient than `efficient`.
 
     Columns: kind, gbit, batch (of one rank); below_at, and below_from and below_to by the interval's ends (NaN: at none);
-    limited_by, efficiency and its interval, extrapolation and world_size (at below_at, or at the most ranks).
+    world_size (below_at, or the most ranks), and bottleneck, efficiency, its interval and extrapolation there.
     """
     rows = []
     for (kind, gbit), curve in predictions.groupby(["kind", "gbit"], sort=False):
@@ -230,22 +223,21 @@ def efficiency_limits(predictions: pd.DataFrame, efficient: float) -> pd.DataFra
         for column, end in zip(columns(["efficiency"]), ("at", "from", "to"), strict=True):
             row[f"below_{end}"] = points.world_size[points[column] < efficient].min()
         limit = pd.concat([points[points.efficiency < efficient], points.tail(1)]).iloc[0]
-        rows.append(row | limit[[*CITED, "world_size", "bottleneck"]].to_dict())
-    return pd.DataFrame(rows).rename(columns={"bottleneck": "limited_by"})
+        rows.append(row | limit[["world_size", *CITED]].to_dict())
+    return pd.DataFrame(rows)
 
 
 @tabled("bottlenecks", "What limits by the model, from how many ranks on.", measure="efficiency")
 def bottlenecks(predictions: pd.DataFrame) -> pd.DataFrame:
     """One row per stretch of a curve of `Validation.predictions` with one bottleneck.
 
-    Columns: kind, gbit, bottleneck, from_ranks, to_ranks; efficiency, its interval and extrapolation (at from_ranks).
+    Columns: kind, gbit, from_ranks, to_ranks, bottleneck; efficiency, its interval and extrapolation (at from_ranks).
     """
-    points = predictions[predictions.world_size > 1]
-    stretch = points[["kind", "gbit", "bottleneck"]]
-    number = (stretch != stretch.shift()).any(axis=1).cumsum()
-    first = points[~number.duplicated()].rename(columns={"world_size": "from_ranks"})
-    first["to_ranks"] = points.world_size[~number.duplicated(keep="last")].to_numpy()
-    return first[["kind", "gbit", "from_ranks", "to_ranks", "bottleneck", *CITED]].reset_index(drop=True)
+    points = predictions[predictions.world_size > 1].rename(columns={"world_size": "from_ranks"})
+    alike = points[["kind", "gbit", "bottleneck"]]
+    stretches = points.groupby((alike != alike.shift()).any(axis=1).cumsum())
+    table = stretches.first().assign(to_ranks=stretches.from_ranks.last())
+    return table[["kind", "gbit", "from_ranks", "to_ranks", *CITED]]
 
 
 def conclusions(accuracy: pd.DataFrame, limits: pd.DataFrame) -> Iterator[str]:
@@ -258,11 +250,10 @@ def conclusions(accuracy: pd.DataFrame, limits: pd.DataFrame) -> Iterator[str]:
             )
     for row in limits.itertuples():
         size = f"{row.batch:g} samples {'in all' if row.kind == 'strong' else 'a rank'}"
-        link = "on one node" if math.isinf(row.gbit) else f"over {row.gbit:g} Gbit/s"
         limit = "at least 70 % up to" if pd.isna(row.below_at) else "first below 70 % at"
         yield (
-            f"{row.kind} scaling, {size}, {link}: {limit} {row.world_size:,} ranks, {row.efficiency:.0%} [{row.efficiency_low:.0%}, {row.efficiency_high:.0%}] there"
-            f", limited by {row.limited_by}{' (extrapolation)' if row.extrapolation else ''}."
+            f"{row.kind} scaling, {size}, over {row.gbit:g} Gbit/s: {limit} {row.world_size:,} ranks, {row.efficiency:.0%} [{row.efficiency_low:.0%}, {row.efficiency_high:.0%}] there"
+            f", limited by {row.bottleneck}{' (extrapolation)' if row.extrapolation else ''}."
         )
     if len(limits) and accuracy.empty:
         yield "These predictions are not validated: no run was held out from the model."

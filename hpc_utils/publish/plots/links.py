@@ -20,7 +20,7 @@ LABELS = {"all": "all ranks", "intra": "inside a node", "inter": "between nodes"
     "Time and bus bandwidth of an all-reduce alone against the size of the message, and the link fitted to it.",
 )
 def allreduce(table: pd.DataFrame) -> Figure:
-    """Time with its fit, and bus bandwidth, against message size; a line for each group. `table`: `links.bandwidths`."""
+    """Time with its fit, and bus bandwidth, against message size; a line for each group. `table`: `links.times`."""
     figure, ((times, rates),) = drawing.panels(2)
     table = scaled(table, "allreduce_seconds", "seconds", 1.0)
     for place, (name, rows) in enumerate(table.groupby("group", sort=False)):
@@ -29,10 +29,10 @@ def allreduce(table: pd.DataFrame) -> Figure:
         line = look | {"marker": None, "linewidth": 1}
         marks = look | {"markerfacecolor": "white", "linestyle": "none"}
         label = f"{LABELS.get(name, name)} ({ranks})"
-        times.plot(rows.bytes, 1e3 * rows.modelled, **line)
-        rates.plot(rows.bytes, bandwidths(rows.bytes, rows.modelled, ranks)[1] / 1e9, **line)
         drawing.points(times, rows.bytes, rows, "allreduce_seconds", label=label, **marks)
-        rates.plot(rows.bytes, rows.bus_bandwidth / 1e9, **marks)
+        times.plot(rows.bytes, 1e3 * rows.modelled, **line)
+        for seconds, form in ((rows.allreduce_seconds, marks), (rows.modelled, line)):
+            rates.plot(rows.bytes, bandwidths(rows.bytes, seconds, ranks)[1] / 1e9, **form)
     for axes in (times, rates):
         axes.set(xscale="log", yscale="log", xlabel="message")
         axes.xaxis.set_major_locator(LogLocator(base=100))

@@ -19,8 +19,8 @@ PARTS = {
 EXTRAPOLATION = {"color": "0.3", "linewidth": 0.8, "linestyle": ":", "label": "extrapolation from here on"}
 
 
-def _link(gbit: float, unlimited: str = "links as they are") -> str:
-    return unlimited if np.isinf(gbit) else f"{gbit:g} Gbit/s"
+def _link(gbit: float) -> str:
+    return "links as they are" if np.isinf(gbit) else f"{gbit:g} Gbit/s"
 
 
 @charted(
@@ -59,9 +59,8 @@ def validation(points: pd.DataFrame) -> Figure:
 
 
 @charted("parts", "What a step consists of as ranks are added, by the model.")
-def parts(predictions: pd.DataFrame, measured_to: int) -> Figure:
-    """The parts of a step as ranks are added, a panel for each link rate. Predictions beyond `measured_to` ranks, or for links
-    that were not measured, are marked as extrapolation.
+def parts(predictions: pd.DataFrame) -> Figure:
+    """The parts of a step as ranks are added, a panel for each link rate, with the beginning of extrapolation.
 
     `predictions`: rows of `Fitted.scaling` of one kind.
     """
@@ -71,10 +70,10 @@ def parts(predictions: pd.DataFrame, measured_to: int) -> Figure:
         positions = np.arange(len(curve))
         drawing.stacked(axes, positions, curve.rename(columns=PARTS), PARTS.values(), vertical=True)
         axes.set_xticks(positions, map("{:g}".format, curve.world_size), rotation=60, fontsize=6.5)
-        inside = int((curve.world_size <= measured_to).sum()) if (curve.extrapolation == "").any() else 0
+        inside = (curve.extrapolation == "").sum()
         if inside < len(curve):
             axes.axvline(inside - 0.5, **EXTRAPOLATION)
-        axes.set(title=f"{curve.kind.iloc[0]} scaling, {_link(gbit, 'on one node')}", xlabel="ranks")
+        axes.set(title=f"{curve.kind.iloc[0]} scaling, {_link(gbit)}", xlabel="ranks")
     grid[0].set_ylabel(quantity("measured").title)
     return figure
 
@@ -91,7 +90,7 @@ def reach(predictions: pd.DataFrame, measured: pd.DataFrame) -> Figure:
     figure, (grid,) = drawing.panels(len(kinds), sharey=True)
     for axes, (kind, rows) in zip(grid, kinds, strict=True):
         for number, (gbit, curve) in enumerate(rows.groupby("gbit", sort=False)):
-            label = _link(gbit, "on one node") + ("" if gbit in rates else ", not measured")
+            label = _link(gbit) + ("" if gbit in rates else ", not measured")
             look = {
                 "label": label,
                 "marker": None,

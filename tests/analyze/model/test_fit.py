@@ -245,5 +245,5 @@ def test_phases_of_runs_give_lines_against_the_batch_and_even_gradients():
     assert grouped.forward == pytest.approx((0, 9.9 / 8)) and "DDP on one rank" in grouped.source
     with pytest.raises(ValueError, match="one rank"):
         Work.of(runs.assign(world_size=2), epochs)
-    with pytest.raises(ValueError, match="captured"):
+    with pytest.raises(ValueError, match="phases"):
         Work.of(runs, epochs.assign(forward_seconds=math.nan))

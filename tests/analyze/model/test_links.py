@@ -43,7 +43,7 @@ def test_a_rank_more_or_less_does_not_change_the_link() -> None:
     true = Link(20e-6, 12.5e9)
     records = [record(true, ranks, 0) for ranks in (2, 3, 64)]
     assert [links.fit(made, "all").bandwidth.value for made in records] == pytest.approx([12.5e9] * 3)
-    modelled = links.bandwidths(records[2]).set_index("bytes").modelled
+    modelled = links.times(records[2]).set_index("bytes").modelled
     assert modelled[2**20] == pytest.approx(ring(2**20, Topology(64, 1, true, true)))
 
 
@@ -70,7 +70,7 @@ def test_messages_with_less_than_two_numbers_a_rank_are_no_ring() -> None:
 
 def test_single_measurements_can_be_fitted_and_have_no_interval_of_their_own() -> None:
     single = record(Link(1e-5, 1e9), 2, 0.05, repeats=1)
-    assert links.bandwidths(single).seconds_low.isna().all()
+    assert links.times(single).seconds_low.isna().all()
     found = links.fit(single, "all")
     assert found.bandwidth.low < 1e9 < found.bandwidth.high
 
@@ -79,14 +79,13 @@ def test_what_cannot_be_fitted_has_the_reason_and_no_numbers() -> None:
     few = record(Link(1e-5, 1e9), 2, 0, sizes=SIZES[:3]) | {"name": "few"}
     (row,) = links.link_table([few]).to_dict("records")
     assert "2 sizes of 16 bytes or more, expected 3" in row["caveat"] and math.isnan(row["latency"])
-    assert links.bandwidths(few).modelled.isna().all()
+    assert links.times(few).modelled.isna().all()
 
 
-def test_bandwidths_are_of_the_median_of_the_repeats() -> None:
+def test_times_are_the_median_of_the_repeats() -> None:
     made = record(Link(0, 1e9), 4, 0, sizes=(2**20,))
     made["groups"]["all"]["samples"][0]["seconds"] = [2e-3, 1e-3, 4e-3]
-    (row,) = links.bandwidths(made).to_dict("records")
-    assert (row["group"], row["ranks"], row["nodes"], row["bytes"], row["repeats"]) == ("all", 4, 4, 2**20, 3)
+    (row,) = links.times(made).to_dict("records")
+    assert (row["group"], row["ranks"], row["bytes"], row["repeats"]) == ("all", 4, 2**20, 3)
     assert row["seconds"] == 2e-3 and row["seconds_low"] < 2e-3 < row["seconds_high"]
-    assert row["bus_bandwidth"] == pytest.approx(1.5 * 2**20 / 2e-3)
-    assert math.isnan(row["modelled"]) and links.bandwidths(None).empty
+    assert math.isnan(row["modelled"]) and links.times(None).empty

@@ -37,9 +37,9 @@ def test_a_read_from_a_cache_is_not_passed_off_as_cold() -> None:
     assert storage.loader(record(place("shared", 0.11))).first_seconds.isna().all()
 
 
-def test_memory_is_always_warm_and_that_is_its_first_epoch() -> None:
-    row = storage.loader(record(place("memory", 0.1, filesystem="tmpfs"))).iloc[0]
-    assert row.first_seconds == row.seconds
+def test_memory_has_no_cold_read() -> None:
+    row = storage.loader(record(place("memory", 1.1, filesystem="tmpfs"))).iloc[0]
+    assert math.isnan(row.first_seconds) and row.seconds > 0
 
 
 def test_a_place_that_could_not_be_used_is_left_out() -> None:

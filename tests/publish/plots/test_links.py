@@ -16,7 +16,7 @@ from .figures import labels, lines
 def test_each_group_has_points_and_the_fitted_curve() -> None:
     made = record(Link(1e-4, 1.25e8), 4, 0.05)
     made["groups"]["inter"] = record(Link(1e-3, 1.25e8), 2, 0, sizes=SIZES[:2])["groups"]["all"]
-    table = links.bandwidths(made)
+    table = links.times(made)
     figure = plots.allreduce(table).figure
     times, rates = figure.axes
     fitted, unfitted = (line for line in times.lines if line.get_marker() == "None" and len(line.get_xdata()) > 1)

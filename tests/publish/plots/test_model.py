@@ -42,12 +42,14 @@ def test_measured_points_carry_their_intervals_and_held_out_ones_are_open(held_o
 
 def test_bars_add_up_to_the_step_and_say_where_extrapolation_begins(held_out):
     frame = held_out[0].scaling("weak", 32, WORLDS, gbit=1.0)
-    figure = plots.parts(frame, measured_to=2).figure
+    figure = plots.parts(frame).figure
     bars = figure.axes[0].patches
     tops = [max(bar.get_y() + bar.get_height() for bar in bars if round(bar.get_x()) == place) for place in range(4)]
     assert tops == pytest.approx(frame.seconds.tolist())
-    assert any(label.startswith("extrapolation") for label in labels(figure))
-    assert not any(label.startswith("extrapolation") for label in labels(plots.parts(frame, measured_to=64).figure))
+    (line,) = [line for line in figure.axes[0].lines if line.get_label().startswith("extrapolation")]
+    assert list(line.get_xdata()) == [1.5, 1.5], "behind one and two ranks"
+    measured_ranks = frame[frame.extrapolation == ""]
+    assert not any(label.startswith("extrapolation") for label in labels(plots.parts(measured_ranks).figure))
 
 
 def test_reach_draws_strong_and_weak_apart(held_out):
