@@ -17,22 +17,21 @@ PERIODS_OF_A_STEP = 5
 
 # Why a run in a precision that the device lacks is not worth making.
 LACKS = {
+    "fp32": "the cluster file does not list it",
     "tf32": "it is a format of NVIDIA's tensor cores, from Ampere on: other devices would compute in fp32",
     "fp16": "it needs a GPU's units; a CPU emulates it, slower than fp32",
     "bf16": "it has no instructions for it (NVIDIA's GPUs have from Ampere on, CPUs with AVX-512), so torch emulates it, many times slower",
 }
 
 
-def of_node(precision: str, listed: Container[str]) -> str:
-    """Why a node, whose file lists these precisions, is of no use in another; empty if it is."""
-    if precision == "amp" or precision in listed:
-        return ""
-    return LACKS.get(precision, "the cluster file does not list it")
+def of_precision(precision: str, supported: Container[str]) -> str:
+    """Why a device that computes in the `supported` precisions (none: not known) is of no use in another; empty if it is."""
+    return LACKS.get(precision, "") if supported and precision not in supported else ""
 
 
 def of_cpu(precision: str, *, bf16: bool) -> str:
     """Why a CPU, with or without instructions for `bf16`, is of no use in a precision; empty if it is."""
-    return "" if bf16 and precision == "bf16" else LACKS.get(precision, "")
+    return of_precision(precision, ("fp32", "bf16") if bf16 else ("fp32",))
 
 
 def of_device(options: Mapping[str, Any], *, gpu: bool) -> str:

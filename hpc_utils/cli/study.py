@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -26,7 +26,7 @@ from .common import (
 )
 
 if TYPE_CHECKING:
-    from hpc_utils.analyze.profiles.timeline import Timeline
+    from hpc_utils.analyze.profiles.readers import Reports
 
 KERNELS = 10  # kernels that `hpc explain` lists
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -191,24 +191,24 @@ def explain(files, as_json):
     from hpc_utils.analyze.profiles.judge import judge
 
     # A run may be named as docs/read-a-profile.md does, from any folder.
-    profiles = readers.gather([path if path.exists() else paths.runs() / path.name for path in files])
-    verdict = judge(profiles)
+    reports = readers.gather([path if path.exists() else paths.runs() / path.name for path in files])
+    verdict = judge(reports)
     if as_json:
-        ranks = [{key: part[key] for key in KEYS} for part in profiles.parts]
+        ranks = [{key: part[key] for key in KEYS} for part in reports.parts]
         click.echo(json.dumps({"ranks": ranks, "verdict": verdict.as_json()}, allow_nan=False))
         return
-    if profiles.timelines:
-        _print_breakdown(profiles.parts, profiles.timelines)
-        _print_kernels(profiles.timelines)
+    if reports.timelines:
+        _print_breakdown(reports)
+        _print_kernels(reports)
     for line in verdict.lines():
         click.echo(printable(line))
 
 
-def _print_breakdown(parts: Sequence[dict[str, Any]], timelines: Sequence[Timeline]) -> None:
+def _print_breakdown(reports: Reports) -> None:
     names = ("busy", "compute", "communication", "exposed_communication", "memory", "loader_wait")
     header = ["rank", "GPU", "span", *(name.removesuffix("_communication").replace("_", " ") for name in names)]
     rows = []
-    for part in parts:
+    for part in reports.parts:
         span = part["span_ns"]
         identity = part["rank"], part["device"], span and f"{span / 1e6:,.1f}"
         times = (part[f"{name}_ns"] for name in names)
@@ -218,19 +218,19 @@ def _print_breakdown(parts: Sequence[dict[str, Any]], timelines: Sequence[Timeli
             for duration in times
         ]
     print_table(header, rows)
-    has_operations = any(timeline.ops is not None for timeline in timelines)
-    devices = sorted({timeline.device_name for timeline in timelines if timeline.device_name})
+    has_operations = any(timeline.ops is not None for timeline in reports.timelines)
+    devices = sorted({timeline.device_name for timeline in reports.timelines if timeline.device_name})
     caption = "ms and share of the span" if has_operations else "no work of a GPU was seen"
     click.echo(printable("; ".join([caption, *devices])))
 
 
-def _print_kernels(timelines: Sequence[Timeline]) -> None:
+def _print_kernels(reports: Reports) -> None:
     from hpc_utils.analyze.profiles import kernels
 
-    longest = kernels.kernel_table(timelines)
+    longest = kernels.kernel_table(reports.timelines)
     if longest.empty:
         return
-    kinds = [f"{row.kind} {row.share:.0%}" for row in kernels.kernel_table(timelines, "kind").itertuples()]
+    kinds = [f"{row.kind} {row.share:.0%}" for row in kernels.kernel_table(reports.timelines, "kind").itertuples()]
     click.echo(f"\ntime of all kernels by class: {', '.join(kinds)}\n")
     rows = [
         [

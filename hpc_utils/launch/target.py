@@ -88,7 +88,7 @@ class Target:
         if parameters.get("cores_per_rank") and (why := self._cannot_share(device)):
             return f"cores_per_rank={parameters['cores_per_rank']} on {self.hardware}: {why}"
         on_cpu = device == "cpu" or (self.is_here and device != "cuda" and not provenance.hardware().gpus)
-        why = capability.of_node(precision, self.precisions) if self.precisions else ""
+        why = capability.of_precision(precision, self.precisions)
         if on_cpu and self.is_here and (precision == "bf16" or not self.precisions):  # a rehearsal's file lists fp16
             why = capability.of_cpu(precision, bf16=not provenance.emulates_bf16())
         if why:
