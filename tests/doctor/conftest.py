@@ -35,14 +35,6 @@ def alone(**options: object) -> Context:
     return Context(Options(**options), mailbox=None, timeout=1.0)
 
 
-def tree(folder: Path, files: dict[str, str]) -> Path:
-    """The files ({path: content}) of a machine's /proc, /sys and /dev."""
-    for name, content in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(content)
-    return folder
-
-
 @dataclass(frozen=True)
 class Examined:
     """How `hpc doctor` ended."""
