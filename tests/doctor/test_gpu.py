@@ -32,7 +32,6 @@ NO_KERNEL = {"kernel_error": "CUDA error: no kernel image is available for execu
 @pytest.mark.parametrize(
     ("facts", "installs"),
     [
-        (BARE, "supports this driver"),
         (BARE | {"build": "cu124"}, "whl/cu124"),  # of the cluster file
         (A100 | {"vendor": "amd"}, "rocm"),
         (A100 | {"cuda": None, "hip": "6.2"}, "cu126"),
@@ -66,13 +65,7 @@ def test_this_machine_is_measured() -> None:
     assert facts["build"] == "cu126" and facts["torch"] and not facts["kernel_error"]
 
 
-FOUR = {
-    "wanted": "auto",
-    "requested": 4,
-    "gpus": ["A100"] * 4,
-    "visible": 4,
-    "ranks": 4,
-}
+FOUR = {"wanted": "auto", "requested": 4, "gpus": ["A100"] * 4, "visible": 4, "ranks": 4}
 
 
 def node(**different: object) -> list:
@@ -84,7 +77,6 @@ def node(**different: object) -> list:
     ("facts", "verdict", "fix"),
     [
         ({}, Verdict.PASS, ""),
-        ({"requested": None}, Verdict.PASS, ""),
         ({"visible": 1}, Verdict.FAIL, "--gpus-per-task"),
         ({"requested": None, "visible": 0}, Verdict.FAIL, "CUDA_VISIBLE_DEVICES"),
         ({"ranks": 8}, Verdict.FAIL, "start 4 ranks"),
@@ -113,7 +105,6 @@ def test_ranks_that_share_a_device_are_named_but_not_across_nodes() -> None:
     ("environment", "number"),
     [
         ({"SLURM_GPUS_ON_NODE": "2", "SLURM_JOB_GPUS": "0,1,2,3"}, 2),
-        ({"SLURM_STEP_GPUS": "0,1"}, 2),
         ({"SLURM_JOB_GPUS": "3"}, 1),
         ({"SLURM_JOB_ID": "7"}, None),
     ],
@@ -158,7 +149,6 @@ H100 |= {"throttle": "sw_power_cap"}
         ("", "", Verdict.PASS),
         ("sw_power_cap", "gpu_idle", Verdict.PASS),
         ("sw_thermal_slowdown", "", Verdict.FAIL),
-        ("hw_slowdown+hw_thermal_slowdown", "", Verdict.FAIL),
         ("sw_power_cap", "hw_power_brake_slowdown", Verdict.FAIL),
     ],
 )

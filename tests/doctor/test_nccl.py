@@ -74,13 +74,11 @@ def test_the_log_is_parsed(log, parsed) -> None:
     [
         (facts(INFINIBAND, fabric="InfiniBand"), Verdict.PASS, "(mlx5_0, mlx5_1) with GPUDirect RDMA"),
         (facts(INFINIBAND.replace("/GDRDMA", ""), fabric="InfiniBand"), Verdict.PASS, "nvidia_peermem"),
-        (facts(EXTERNAL, fabric="InfiniBand"), Verdict.PASS, "NET/IBext_v8"),
         (facts(LIBFABRIC, fabric="Slingshot"), Verdict.PASS, "NET/AWS Libfabric"),
         (facts(SOCKETS), Verdict.PASS, "over eno2.100, eth0"),
         (facts(SOCKETS, fabric="RoCE"), Verdict.FAIL, "RoCE"),
         (facts(LOOPBACK), Verdict.FAIL, "over lo"),
         (facts(PEERS, nodes=1, nvlink=True), Verdict.PASS, "P2P"),
-        (facts(SHARED, nodes=1), Verdict.PASS, "SHM"),
         (facts(SHARED, nodes=1, nvlink=True), Verdict.FAIL, "NVLink"),
         (facts(SOCKETS, nodes=1), Verdict.FAIL, "inside one node"),
         (facts(""), Verdict.UNKNOWN, ""),

@@ -9,8 +9,9 @@ import pytest
 
 from hpc_utils.doctor import network
 from hpc_utils.doctor.check import Verdict
+from tests.support import write_files
 
-from .conftest import seen, tree
+from .conftest import seen
 
 
 def test_only_ports_that_are_up_count(tmp_path) -> None:
@@ -21,10 +22,10 @@ def test_only_ports_that_are_up_count(tmp_path) -> None:
         ("mlx5_2", "4: ACTIVE", "100 Gb/sec (4X EDR)", "Ethernet"),
     ):
         port = f"sys/class/infiniband/{name}/ports/1"
-        tree(tmp_path, {f"{port}/state": state, f"{port}/rate": rate, f"{port}/link_layer": layer})
+        write_files(tmp_path, {f"{port}/state": state, f"{port}/rate": rate, f"{port}/link_layer": layer})
     assert network.active_ports(tmp_path) == {"mlx5_0": (400.0, "InfiniBand"), "mlx5_2": (100.0, "Ethernet")}
     assert network.fabric(tmp_path)["fabric"] == "InfiniBand and RoCE"
-    tree(tmp_path, {"sys/class/cxi/cxi0/device/uevent": ""})
+    write_files(tmp_path, {"sys/class/cxi/cxi0/device/uevent": ""})
     assert network.fabric(tmp_path)["fabric"] == "Slingshot"
 
 

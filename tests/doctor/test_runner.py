@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch.distributed as dist
@@ -27,7 +28,6 @@ from hpc_utils.doctor.check import (
     worst_of,
 )
 from hpc_utils.doctor.mailbox import Mailbox
-from hpc_utils.doctor.process import run_with_timeout
 from hpc_utils.doctor.runner import CHECKS, Runner
 
 from .conftest import seen
@@ -49,15 +49,11 @@ def run(*checks: Check, world: int = 2, absent: tuple[int, ...] = (), seconds: f
         Runner(Context(Options(seconds), Mailbox(store), rank=rank, world_size=world, host=f"node{rank}"), checks)
         for rank in range(world)
     ]
-    followers = [
-        threading.Thread(target=runners[rank].follow, daemon=True) for rank in {*range(1, world)} - {*absent}
-    ]
-    for follower in followers:
-        follower.start()
-    results = {result.name: result for result in runners[0].lead(lambda what: None)}
-    for follower in followers:
-        follower.join(SECONDS)
-        assert not follower.is_alive()
+    with ThreadPoolExecutor(world) as pool:
+        followers = [pool.submit(runners[rank].follow) for rank in range(1, world) if rank not in absent]
+        results = {result.name: result for result in runners[0].lead(lambda what: None)}
+        for follower in followers:
+            follower.result(SECONDS)
     assert runners[0].complete is not bool(absent)
     return results
 
@@ -97,13 +93,8 @@ def test_a_check_that_hangs_fails_where_it_does_and_no_other_collective_is_tried
     )
     sick = results["sick"]
     assert (sick.verdict, sick.where, sick.fix) == (Verdict.FAIL, "node1 rank 1", "pull the plug")
-    assert verdicts(results) == {
-        "ranks": "pass",
-        "sick": "fail",
-        "hangs": "fail",
-        "another": "unknown",
-        "alone": "pass",
-    }
+    expected = {"ranks": "pass", "sick": "fail", "hangs": "fail", "another": "unknown", "alone": "pass"}
+    assert verdicts(results) == expected
 
 
 def test_a_check_or_judge_that_raises_is_unknown_and_costs_only_its_result() -> None:
@@ -142,19 +133,6 @@ def test_no_check_begins_when_the_time_is_over() -> None:
     assert (results["slow0"].verdict, results["slow7"].verdict) == (Verdict.PASS, Verdict.UNKNOWN)
 
 
-def test_a_function_returns_raises_or_is_too_late() -> None:
-    assert run_with_timeout(lambda: {"a": 1}, 5) == {"facts": {"a": 1}}
-    assert "ZeroDivisionError" in run_with_timeout(lambda: 1 / 0, 5)["error"]
-    assert run_with_timeout(FOREVER.wait, 0.05) == {"timeout": 0.05}
-
-
-def test_values_are_received_from_the_ranks_that_put_them_in_time() -> None:
-    store = dist.HashStore()
-    first, second = Mailbox(store), Mailbox(store)
-    second.put("topic/1", {"host": "b"})
-    assert first.collect("topic", range(3), 0.05) == {1: {"host": "b"}}
-
-
 @pytest.mark.parametrize(("variables", "place"), [({}, (0, 1, 0, 1)), ((5, 8, 1, 4), (5, 8, 1, 2))])
 def test_the_place_of_a_rank(monkeypatch, variables, place) -> None:
     for name in (names := ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")):
@@ -170,24 +148,19 @@ def test_every_check_has_a_name_of_its_own() -> None:
     assert len(names) == len(set(names))
 
 
-def state(facts: dict) -> Result:
-    results = {"good": passed("a"), "bad": failed("b"), "dark": unknown("c"), "none": not_applicable("d")}
-    return results[facts["is"]]
-
-
 @pytest.mark.parametrize(
-    ("states", "verdict", "where"),
+    ("judgements", "verdict", "where"),
     [
-        (["good", "good"], Verdict.PASS, ""),
-        (["good", "bad", "dark"], Verdict.FAIL, "node1 rank 1"),
-        (["good", "dark"], Verdict.UNKNOWN, "node1 rank 1"),
-        (["none", "good"], Verdict.PASS, "node1 rank 1"),
-        (["bad", "bad"], Verdict.FAIL, ""),
+        ([passed, passed], Verdict.PASS, ""),
+        ([passed, failed, unknown], Verdict.FAIL, "node1 rank 1"),
+        ([passed, unknown], Verdict.UNKNOWN, "node1 rank 1"),
+        ([not_applicable, passed], Verdict.PASS, "node1 rank 1"),
+        ([failed, failed], Verdict.FAIL, ""),
     ],
 )
-def test_the_worst_counts_and_is_located_unless_it_is_everywhere(states, verdict, where) -> None:
-    found = worst_of(state, seen(*({"is": one} for one in states)))
-    assert (found.verdict, found.where) == (verdict, where)
+def test_the_worst_counts_and_is_located_unless_it_is_everywhere(judgements, verdict, where) -> None:
+    worst = worst_of(lambda facts: facts["judge"]("x"), seen(*({"judge": judge} for judge in judgements)))
+    assert (worst.verdict, worst.where) == (verdict, where)
 
 
 def test_many_locations_are_counted() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from hpc_utils.provenance import machine
+from tests.support import write_files
 
 NOTEBOOK = {
     "cells": [
@@ -26,7 +27,6 @@ NOTEBOOK = {
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     """A compendium in small: package, notebook, job, project file."""
-    root = tmp_path / "compendium"
     files = {
         "hpc_utils/__init__.py": "",
         "hpc_utils/config.py": "default = 1\n",
@@ -38,10 +38,7 @@ def tree(tmp_path: Path) -> Path:
         "README.md": "# A study\n",
         ".gitignore": "__pycache__/\n/results/runs/\n",
     }
-    for name, text in files.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text)
-    return root
+    return write_files(tmp_path / "compendium", files)
 
 
 @pytest.fixture

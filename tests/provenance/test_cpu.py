@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from hpc_utils.provenance.cpu import core_groups, cpu, emulates_bf16, usable
+from tests.support import write_files
 
 XEON = """processor\t: 0
 vendor_id\t: GenuineIntel
@@ -41,10 +42,7 @@ def dual_socket(root: Path) -> Path:
         files[f"{folder}/physical_package_id"] = f"{core % 2}\n"
     files["sys/devices/system/node/node0/cpulist"] = "0,2,4,6\n"
     files["sys/devices/system/node/node1/cpulist"] = "1,3,5,7\n"
-    for name, text in files.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text)
-    return root
+    return write_files(root, files)
 
 
 def test_cores_of_one_socket_are_neighbours(tmp_path: Path) -> None:
@@ -60,17 +58,11 @@ def test_caches_governor_and_virtual_machines_are_recorded(tmp_path: Path) -> No
     bare = cpu(machine)
     assert (bare.caches, bare.governor, bare.virtual) == (None, None, False)
     files = {"cpufreq/scaling_governor": "powersave\n"}
-    for index, (level, kind, size) in enumerate(
-        [(1, "Data", "48K"), (1, "Instruction", "32K"), (3, "Unified", "60M")]
-    ):
-        files |= {f"cache/index{index}/{key}": f"{value}\n" for key, value in
-                  (("level", level), ("type", kind), ("size", size))}  # fmt: skip
-    for name, text in files.items():
-        path = machine / "sys/devices/system/cpu/cpu0" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    about = machine / "proc/cpuinfo"
-    about.write_text(about.read_text().replace("fpu ", "fpu hypervisor "))
+    for index, cache in enumerate(("1 Data 48K", "1 Instruction 32K", "3 Unified 60M")):
+        names = [f"cache/index{index}/{key}" for key in ("level", "type", "size")]
+        files |= dict(zip(names, cache.split(), strict=True))
+    write_files(machine / "sys/devices/system/cpu/cpu0", files)
+    write_files(machine, {"proc/cpuinfo": XEON.replace("fpu ", "fpu hypervisor ")})
     found = cpu(machine)
     assert (found.caches, found.governor, found.virtual) == ("L1d 48K, L3 60M", "powersave", True)
 
@@ -95,16 +87,13 @@ def test_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_dual_socket_node(tmp_path: Path) -> None:
     found = cpu(dual_socket(tmp_path))
     assert found.model == "Intel(R) Xeon(R) Platinum 8462Y+"
-    counts = ("sockets", "cores", "logical", "threads_per_core", "numa_nodes")
-    assert [getattr(found, key) for key in counts] == [2, 4, 8, 2, 2]
-    assert {"avx2", "avx512f", "avx512_bf16", "amx_bf16"} <= set(found.flags)
-    assert "sse2" not in found.flags
+    assert (found.sockets, found.cores, found.logical, found.threads_per_core, found.numa_nodes) == (2, 4, 8, 2, 2)
+    assert {"avx2", "avx512f", "avx512_bf16", "amx_bf16"} <= set(found.flags) and "sse2" not in found.flags
 
 
 @linux
 def test_an_arm_node_is_named_by_lscpu(tmp_path: Path, tool: Callable[[str, str], None]) -> None:
-    (tmp_path / "proc").mkdir()
-    (tmp_path / "proc/cpuinfo").write_text("processor\t: 0\nFeatures\t: fp asimd sve bf16 i8mm\nCPU part\t: 0xd4f\n")
+    write_files(tmp_path, {"proc/cpuinfo": "processor\t: 0\nFeatures\t: fp asimd sve bf16 i8mm\nCPU part\t: 0xd4f\n"})
     (tmp_path / "bin/lscpu").unlink(missing_ok=True)
     tool("lscpu", "printf 'Architecture: aarch64\\nModel name:   Neoverse-V2\\n'")
     found = cpu(tmp_path)
@@ -116,9 +105,8 @@ def test_an_arm_node_is_named_by_lscpu(tmp_path: Path, tool: Callable[[str, str]
 @linux
 def test_processors_that_emulate_bf16(tmp_path: Path) -> None:
     """A laptop with AVX2 does; a server with AVX-512 or AMX does not; of a machine that says nothing it is not claimed."""
-    (tmp_path / "laptop/proc").mkdir(parents=True)
-    (tmp_path / "laptop/proc/cpuinfo").write_text("processor\t: 0\nflags\t\t: fpu sse2 avx f16c avx2 fma\n")
-    assert emulates_bf16(tmp_path / "laptop")
+    laptop = {"proc/cpuinfo": "processor\t: 0\nflags\t\t: fpu sse2 avx f16c avx2 fma\n"}
+    assert emulates_bf16(write_files(tmp_path / "laptop", laptop))
     assert not emulates_bf16(dual_socket(tmp_path / "server"))
     assert not emulates_bf16(tmp_path / "nothing")
 

@@ -38,11 +38,8 @@ def test_each_part_that_matters_is_named() -> None:
 
 def test_facts_that_one_record_lacks_are_no_difference() -> None:
     now = copy.deepcopy(NODE)
-    now["hardware"]["cpu"]["governor"], now["versions"]["blas"], now["host"]["container"] = (
-        "performance",
-        "mkl",
-        "x.sif",
-    )
+    now["hardware"]["cpu"]["governor"] = "performance"
+    now["host"]["container"] = "x.sif"
     assert provenance.differences(NODE, now) == []
     assert provenance.differences({**NODE, "digest": "d" * 64, "digest_rule": None}, NODE) == []
     found = changes(LAPTOP, NODE)

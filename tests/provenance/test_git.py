@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from hpc_utils.provenance import commit, dirty
+from tests.support import write_files
 
 Git = Callable[..., str]
 
@@ -22,16 +23,8 @@ def test_changed_and_new_code_is_dirty(clone: Path, git: Git) -> None:
 
 
 def test_results_studies_modules_of_users_and_ignored_files_are_not_dirty(clone: Path) -> None:
-    new = (
-        "results/runs/a.json",
-        "hpc_utils/__pycache__/x.pyc",
-        "jobs/studies/mine.toml",
-        "my_study.py",
-        "paper/mine.md",
-    )
-    for name in new:
-        (clone / name).parent.mkdir(parents=True, exist_ok=True)
-        (clone / name).touch()
+    new = "results/runs/a.json hpc_utils/__pycache__/x.pyc jobs/studies/mine.toml my_study.py paper/mine.md"
+    write_files(clone, dict.fromkeys(new.split(), ""))
     assert dirty(clone) is False
 
 

@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,16 +16,9 @@ import psutil
 import pytest
 
 from hpc_utils.provenance import monitor, nvml
-from tests.support import Nvml
+from tests.support import Nvml, wait_for
 
 HANG = 120  # s
-
-
-def until(what: Callable[[], object], seconds: float = HANG) -> None:
-    end = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < end, "timeout"
-        time.sleep(0.02)
 
 
 def rows(path: Path) -> list[dict[str, str]]:
@@ -42,31 +34,24 @@ def test_rows_of_this_host(tmp_path: Path) -> None:
     begun = time.time()
     process = monitor.start(path, 0.1, ranks={"rank5": os.getpid()}, devices={"cuda:3": "GPU-0"})
     child = subprocess.Popen([sys.executable, "-c", "held = b'x' * 2**28; input()"], stdin=subprocess.PIPE)
-    until(
-        lambda: (
-            max([0, *(int(row["rss_bytes"] or 0) for row in rows(path))]) > psutil.Process().memory_info().rss + 2**27
-        )
-    )
+    least = psutil.Process().memory_info().rss + 2**27
+    wait_for(lambda: any(int(row["rss_bytes"] or 0) > least for row in rows(path)))
     child.communicate()
     message = monitor.stop(process)
     assert message.startswith("NVML: ") or nvml.installed()
-    found = [row for row in rows(path) if row["device"] == "cpu"]
-    unknown = [row for row in rows(path) if row["device"] == "cuda:3"]
-    assert all(row["utilization_percent"] == row["power_watts"] == "" and row["time"] for row in unknown)
-    assert list(found[0]) == monitor.COLUMNS
-    ranks = [row for row in rows(path) if row["device"] == "rank5"]
-    assert [row["rss_bytes"] for row in ranks] == [row["rss_bytes"] for row in found]
+    cpu, ranks, gpu = (
+        [row for row in rows(path) if row["device"] == device] for device in ("cpu", "rank5", "cuda:3")
+    )
+    assert all(row["utilization_percent"] == row["power_watts"] == "" and row["time"] for row in gpu)
+    assert [row["rss_bytes"] for row in ranks] == [row["rss_bytes"] for row in cpu]
     assert all(int(row["virtual_bytes"]) > int(row["rss_bytes"]) and row["utilization_percent"] for row in ranks)
-    assert all(row["memory_total_bytes"] for row in found)
-    assert {(row["host"], row["device"]) for row in found} == {(socket.gethostname(), "cpu")}
-    times = [float(row["time"]) for row in found]
+    assert list(cpu[0]) == monitor.COLUMNS and {row["host"] for row in cpu} == {socket.gethostname()}
+    times = [float(row["time"]) for row in cpu]
     assert begun - 1 < times[0] and times == sorted(times)
-    total = psutil.virtual_memory().total
-    for row in found:
+    for row in cpu:
         assert 0 <= float(row["utilization_percent"]) <= 100
-        assert 0 < int(row["rss_bytes"]) < int(row["memory_used_bytes"]) + total / 2
+        assert 0 < int(row["rss_bytes"]) < int(row["memory_total_bytes"]) > int(row["memory_used_bytes"]) > 0
         assert int(row["network_received_bytes"]) >= 0
-        assert row["power_watts"] == row["throttle"] == ""
 
 
 def test_it_ends_with_a_rank_that_is_killed(tmp_path: Path) -> None:
@@ -78,7 +63,7 @@ def test_it_ends_with_a_rank_that_is_killed(tmp_path: Path) -> None:
     rank = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     process, worker = psutil.Process(int(rank.stdout.readline())), int(rank.stdout.readline())
     try:
-        until(lambda: rows(path))
+        wait_for(lambda: rows(path))
         rank.send_signal(signal.SIGKILL)
         rank.wait()
         process.wait(HANG)
@@ -89,7 +74,7 @@ def test_it_ends_with_a_rank_that_is_killed(tmp_path: Path) -> None:
 
 def test_an_early_end_is_reported(tmp_path: Path) -> None:
     process = monitor.start(tmp_path / "x.csv", 0.05)
-    until(lambda: rows(tmp_path / "x.csv"))
+    wait_for(lambda: rows(tmp_path / "x.csv"))
     process.kill()
     process.wait()
     assert "exit code -9" in monitor.stop(process)
@@ -108,9 +93,7 @@ def test_the_values_that_nvml_reports_of_a_gpu() -> None:
         "utilization_percent": 97, "memory_used_bytes": 10 << 30, "memory_total_bytes": 40 << 30, "power_watts": None, "temperature_celsius": 61,
         "clock_mhz": 1410, "throttle": "sw_power_cap+hw_thermal_slowdown",
     }  # fmt: skip
-    assert monitor.throttle(0) == ""
-    assert monitor.throttle(None) is None
-    assert monitor.throttle(0x1 | 0x1000) == "gpu_idle+0x1000"
+    assert (monitor.throttle(0), monitor.throttle(0x1 | 0x1000)) == ("", "gpu_idle+0x1000")
 
 
 def test_infiniband_s_own_counters_are_read_in_their_units(tmp_path: Path) -> None:
@@ -133,7 +116,7 @@ def test_a_real_gpu_is_seen(tmp_path: Path) -> None:
         pytest.skip("NVML is NVIDIA's")
     uuid = str(torch.cuda.get_device_properties(0).uuid)
     process = monitor.start(tmp_path / "x.csv", 0.2, devices={"cuda:0": uuid})
-    until(lambda: any(row["device"] == "cuda:0" for row in rows(tmp_path / "x.csv")))
+    wait_for(lambda: any(row["device"] == "cuda:0" for row in rows(tmp_path / "x.csv")))
     assert monitor.stop(process) == ""
     (row, *_) = (row for row in rows(tmp_path / "x.csv") if row["device"] == "cuda:0")
     assert int(row["memory_used_bytes"]) > 0

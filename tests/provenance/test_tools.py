@@ -9,7 +9,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from hpc_utils.provenance.tools import attempt, number, read_text, run_tool
+from hpc_utils.provenance.tools import number, read_text, run_tool
+from tests.support import wait_for
 
 
 def test_a_failing_tool_is_named_and_a_missing_one_is_no_fault(tool: Callable[[str, str], None]) -> None:
@@ -39,22 +40,17 @@ def test_a_hanging_tool_is_ended_with_its_children(
     assert run_tool("nvidia-smi", faults=faults) is None
     assert time.monotonic() - start < 40
     assert faults == ["nvidia-smi did not answer within 0.2 s"]
-    group = int((tmp_path / "pid").read_text())
-    for _ in range(1000):
-        if not (left := living(group)):
-            break
-        time.sleep(0.02)
-    assert left == []
+    wait_for(lambda: not living(int((tmp_path / "pid").read_text())))
 
 
 def living(group: int) -> list[str]:
     """The group's processes; the dead that nobody has collected yet do not count."""
-    found = []
+    names = []
     for process in psutil.process_iter(["name", "status"]):
         with suppress(OSError):
             if os.getpgid(process.pid) == group and process.info["status"] != psutil.STATUS_ZOMBIE:
-                found.append(process.info["name"])
-    return found
+                names.append(process.info["name"])
+    return names
 
 
 def test_read_and_number(tmp_path: Path) -> None:
@@ -63,9 +59,3 @@ def test_read_and_number(tmp_path: Path) -> None:
     assert read_text(tmp_path / "absent") is None
     assert read_text(tmp_path) is None
     assert [number(text) for text in ("-1", "[N/A]", None, "inf", "nan", "16.0")] == [None] * 5 + [16]
-
-
-def test_an_unforeseen_fault_is_noted() -> None:
-    faults: list[str] = []
-    assert attempt(lambda: {}["gone"], faults) is None
-    assert faults == ["KeyError: 'gone'"]

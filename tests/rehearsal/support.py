@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 from hpc_utils.rehearsal import Cluster, host, network
@@ -23,14 +22,6 @@ def slurm(cluster: Cluster, *command: str, cwd: Path | None = None) -> str:
     return done.stdout.strip()
 
 
-def wait_for(condition: Callable[[], object], what: str, seconds: float = 60) -> None:
-    """Poll; the limit is only for what hangs."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {seconds:.0f} s in vain until {what}"
-        time.sleep(0.1)
-
-
 def state(cluster: Cluster, job: str) -> str:
     """The job's state as sacct has it; "" until it has."""
     said = slurm(cluster, "sacct", "-X", "-n", "-P", "-j", job, "-o", "State")
@@ -39,17 +30,15 @@ def state(cluster: Cluster, job: str) -> str:
 
 def left_of(folder: Path, *markers: str) -> list[str]:
     """Processes that mention `folder` or a marker, its interfaces, its mounts, and itself."""
-    found = [str(folder)] if folder.exists() else []
-    found += [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if str(folder) in line]
-    found += [link["ifname"] for link in links() if link.get("ifalias") == str(folder)]
+    left = [str(folder)] if folder.exists() else []
+    left += [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if str(folder) in line]
+    left += [link["ifname"] for link in links() if link.get("ifalias") == str(folder)]
     for process in Path("/proc").glob("[0-9]*"):
-        try:
-            told = (process / "cmdline").read_bytes() + (process / "environ").read_bytes()
-        except OSError:
-            continue
-        if any(word.encode() in told for word in (f"{folder}/", *markers)):
-            found.append(told.replace(b"\0", b" ").decode(errors="replace")[:200])
-    return found
+        with contextlib.suppress(OSError):
+            words = (process / "cmdline").read_bytes() + (process / "environ").read_bytes()
+            if any(marker.encode() in words for marker in (f"{folder}/", *markers)):
+                left.append(words.replace(b"\0", b" ").decode(errors="replace")[:200])
+    return left
 
 
 def links() -> list[dict]:
@@ -57,20 +46,6 @@ def links() -> list[dict]:
         return json.loads(network.ip("-j", "link", "show", "type", "veth").stdout or "[]")
     except FileNotFoundError:  # flat clusters need no `ip`
         return []
-
-
-def pids(cluster: Cluster, program: str) -> list[int]:
-    """Processes whose first argument's name is `program` and that belong to the cluster."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            arguments = (process / "cmdline").read_bytes().split(b"\0")
-            environment = (process / "environ").read_bytes()
-        except OSError:
-            continue
-        if Path(arguments[0].decode(errors="replace")).name == program and bytes(cluster.conf) in environment:
-            found.append(int(process.name))
-    return found
 
 
 def path_without(program: str, folder: Path) -> str:

@@ -33,7 +33,7 @@ cluster.down()
 """
 
 
-def test_nodes_that_share_a_core_say_so_and_lose_power_alone() -> None:
+def test_nodes_that_share_a_core_say_so_and_lose_power_alone(tmp_path: Path) -> None:
     usable = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(usable)})
     try:
@@ -42,9 +42,8 @@ def test_nodes_that_share_a_core_say_so_and_lose_power_alone() -> None:
         os.sched_setaffinity(0, usable)
     try:
         assert cluster.oversubscribed
-        with tempfile.TemporaryDirectory() as folder:
-            slurm(cluster, "sbatch", "--wait", "--output=out", "--wrap", "echo $HPC_NODE_CORES", cwd=Path(folder))
-            assert (Path(folder) / "out").read_text() == "0.45\n", "a batch script is not told"
+        slurm(cluster, "sbatch", "--wait", "--output=out", "--wrap", "echo $HPC_NODE_CORES", cwd=tmp_path)
+        assert (tmp_path / "out").read_text() == "0.45\n", "a batch script is not told"
         assert slurm(cluster, "srun", "-N2", "bash", "-c", "echo $HPC_NODE_CORES") == "0.45\n0.45"
         with pytest.raises(ClusterError, match="no links"):
             cluster.shape("1gbit")

@@ -16,8 +16,9 @@ from hpc_utils.launch import cluster as clusters
 from hpc_utils.rehearsal import Cluster, ClusterError, network, rate_of
 from hpc_utils.rehearsal.daemons import Daemon
 from hpc_utils.rehearsal.keeper import Nodes, Running
+from tests.support import wait_for
 
-from .support import slurm, wait_for
+from .support import slurm
 
 WIRE = Path(__file__).with_name("wire.py")
 
@@ -71,10 +72,10 @@ def test_links_are_limited_all_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
         rates[name] = rate
 
     monkeypatch.setattr(network, "shape", shape)
-    here, nodes = psutil.Process(), Nodes(None)
+    nodes = Nodes(None)
     with subprocess.Popen(["true"]) as ended:
         gone = psutil.Process(ended.pid)
-    for name, process in (("node1", here), ("node2", gone), ("node3", here)):
+    for name, process in (("node1", psutil.Process()), ("node2", gone), ("node3", psutil.Process())):
         nodes.running[name] = Running(Daemon(name, process, Path()))
     nodes.shape("200mbit")
     assert rates == {"node1": "200mbit", "node3": "200mbit"}
@@ -99,7 +100,7 @@ def test_who_measures_holds_the_links_until_the_end(linked: Cluster, monkeypatch
         with linked.holding("100mbit", by="beside"):
             pass
         assert linked.status().rate == "100mbit", "one of two has ended"
-    wait_for(lambda: linked.status().rate == "200mbit", "the links are as before")
+    wait_for(lambda: linked.status().rate == "200mbit")
 
 
 def test_a_killed_holder_gives_the_links_back(linked: Cluster) -> None:
@@ -110,13 +111,13 @@ def test_a_killed_holder_gives_the_links_back(linked: Cluster) -> None:
     assert holder.stdout.readline()
     assert linked.status().rate == "100mbit"
     holder.kill()
-    wait_for(lambda: linked.status().rate is None, "the links are as before")
+    wait_for(lambda: linked.status().rate is None)
     holder.communicate()
 
 
 @pytest.mark.parametrize(
     ("gbit", "rate"),
-    [(10, "10gbit"), (1, "1000mbit"), (0.3, "300mbit"), (10 / 7, "1428.571mbit"), (0.00125, "1250kbit")],
+    [(10, "10gbit"), (0.3, "300mbit"), (10 / 7, "1428.571mbit"), (0.00125, "1250kbit")],
 )
 def test_a_rate_in_gbit(gbit: float, rate: str) -> None:
     assert rate_of(gbit) == rate

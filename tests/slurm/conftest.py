@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from hpc_utils import paths
 from hpc_utils.launch.slurm_commands import clean_environment
 from hpc_utils.records.folder import read_json
 from hpc_utils.rehearsal import Cluster
+from tests.support import wait_for
 
 HANG = 200  # s after which a job that should have come to something counts as hung
 
@@ -106,10 +106,8 @@ class Desk:
 
     def state(self, job: str) -> str:
         """Slurm's word on a job: the queue's, else the accounting's."""
-        said = self.run(
-            "squeue", "--noheader", "--states=all", "--format=%T", f"--jobs={job}", check=False
-        ).stdout.split()
-        return said[0] if said else ""
+        queue = self.run("squeue", "--noheader", "--states=all", "--format=%T", f"--jobs={job}", check=False)
+        return queue.stdout.partition("\n")[0]
 
     def status(self) -> dict:
         """status.json of the one run."""
@@ -121,12 +119,11 @@ class Desk:
 
     def wait(self, what: Callable[[], object], seconds: float = HANG, every: float = 0.1) -> None:
         """Until `what()` is true."""
-        end = time.monotonic() + seconds
-        while not what():
-            if time.monotonic() > end:
-                logs = "\n".join(path.read_text(errors="replace") for path in self.folder.rglob("*.log"))
-                pytest.fail(f"waited {seconds} s in vain; logs:\n{logs[-4000:]}")
-            time.sleep(every)
+        try:
+            wait_for(what, seconds, every)
+        except AssertionError as error:
+            logs = "\n".join(path.read_text(errors="replace") for path in self.folder.rglob("*.log"))
+            pytest.fail(f"{error}; logs:\n{logs[-4000:]}")
 
     def wait_for(self, job: str, *states: str, seconds: float = HANG) -> None:
         self.wait(lambda: self.state(job) in states, seconds, every=0.5)  # each look starts a program

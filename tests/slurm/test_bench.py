@@ -28,13 +28,9 @@ def test_the_link_between_two_nodes_is_measured(desk: Desk) -> None:
     assert held == ["hpc bench allreduce"]
     record = probes.newest("allreduce", desk.results)
     assert (record["nodes"], record["ranks_per_node"]) == (2, 1)
-    assert record["hardware_id"].startswith("rehearsal-cpu")
     assert (record["hardware_id"].endswith("-500mbit"), record["link_gbit"]) == (True, 0.5)
     assert record["provenance"]["job"]["nodelist"] == "node[1-2]"
-    assert list(record["groups"]) == ["all"]
-    assert f"{record['name']}.json" in said.stdout
-    assert "all: latency" in said.stdout
-    assert "waiting for it to start and end" in said.stderr
+    assert list(record["groups"]) == ["all"] and "all: latency" in said.stdout
 
 
 def test_more_ranks_than_a_node_has_devices_are_refused(desk: Desk) -> None:

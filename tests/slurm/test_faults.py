@@ -6,33 +6,24 @@ A run is slow here because its work is (steps enough for a fault to hit it), nev
 from __future__ import annotations
 
 import contextlib
-import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
-import torch
 
 from hpc_utils import paths, records
 from hpc_utils.launch.forkserver import RANK
 from hpc_utils.launch.parameters import options
+from hpc_utils.records.folder import read_json
+from tests.train.support import Weights, same, saved
 
 from .conftest import Desk, submissions
 
 LONG = {"workload": "cnn", "dataset": "digits", "epochs": 3, "steps_per_epoch": 60, "global_batch": 64}
-LONG |= {
-    "device": "cpu",
-    "lr_warmup_epochs": 0,
-    "evaluate_every": 2,
-    "save_weights": True,
-    "optimizer": "adamw",
-    "lr": 0.002,
-}
-
-
-Weights = dict[str, torch.Tensor]
+LONG |= {"device": "cpu", "lr_warmup_epochs": 0, "evaluate_every": 2, "save_weights": True, "optimizer": "adamw"}
+LONG |= {"lr": 0.002}
 
 
 @pytest.fixture(scope="module")
@@ -40,25 +31,13 @@ def uninterrupted(cluster, tmp_path_factory: pytest.TempPathFactory) -> Weights:
     """The weights of the same run on two ranks of this machine, which nothing interrupts."""
     desk = Desk(tmp_path_factory.mktemp("calm") / "desk", cluster)
     desk.hpc("run", paths.notebooks() / "02_ddp.ipynb", "--nproc", 2, *options(LONG), HPC_SHARED=1)
-    return weights(desk)
-
-
-def weights(desk: Desk) -> Weights:
-    return torch.load(desk.runs[0] / "weights.pt", weights_only=True)
+    return saved(desk.runs[0])
 
 
 def assert_same_end(desk: Desk, calm: Weights) -> None:
-    found = records.load(desk.results)
-    assert not found.refused
-    assert len(found.runs) == 1
-    assert len(found.epochs) == LONG["epochs"]
-    own = weights(desk)
-    assert own.keys() == calm.keys()
-    assert all(torch.equal(own[name], calm[name]) for name in own), "weights differ"
-
-
-def job_state(run: Path) -> dict:
-    return json.loads((run / "provenance.json").read_text())["job"]
+    (run,) = desk.runs
+    assert len(records.load_run(run)["epochs"]) == LONG["epochs"]
+    assert same(saved(run), calm)
 
 
 def ranks(desk: Desk) -> list[psutil.Process]:
@@ -116,7 +95,7 @@ def test_time_limit_then_checkpoint_requeue_and_resume(desk: Desk, uninterrupted
     assert log.count("data sets are read from") == 2 and not list(disk.iterdir()), "a copy ends with its attempt"
     desk.wait(lambda: f"COMPLETED     {job}" in desk.hpc("status", "--all").stdout)  # the accounting lags behind
     assert "COMPLETED" not in desk.hpc("status", "--all", HPC_RESULTS=desk.folder / "other", check=False).stdout
-    assert job_state(desk.runs[0])["restart_count"] >= 1
+    assert read_json(desk.runs[0] / "provenance.json")["job"]["restart_count"] >= 1
     assert_same_end(desk, uninterrupted)
 
 

@@ -98,7 +98,9 @@ class Fitted(NamedTuple):
         curve = planned.join(self._steps(planned))
         draws = self._draws(planned)
         curve["efficiency"] = curve.seconds[0] / curve.seconds / divisor
-        curve["efficiency_low"], curve["efficiency_high"] = np.quantile(np.exp(draws[:, :1] - draws), TAILS, axis=0) / divisor
+        curve["efficiency_low"], curve["efficiency_high"] = (
+            np.quantile(np.exp(draws[:, :1] - draws), TAILS, axis=0) / divisor
+        )
         base = curve.extrapolation[0]
         return curve.assign(extrapolation=curve.extrapolation.replace("", base and f"T(1): {base}"))
 

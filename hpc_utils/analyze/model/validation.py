@@ -159,7 +159,11 @@ def accuracy(errors: pd.DataFrame, by: str) -> pd.DataFrame:
         medians = np.column_stack([points.measured, [np.median(sample, axis=1) for sample in drawn]])
         misses = np.abs(points.seconds.to_numpy()[:, None] / medians - 1)
         fewest = points.repeats.min()
-        row = {by: name, "count": len(points), "inside": points.measured.between(points.seconds_low, points.seconds_high).sum()}
+        row = {
+            by: name,
+            "count": len(points),
+            "inside": points.measured.between(points.seconds_low, points.seconds_high).sum(),
+        }
         for column, statistic in (("median_error", np.median), ("worst_error", np.max)):
             value, *resampled = statistic(misses, axis=0).tolist()
             low, high = np.quantile(resampled, TAILS) if fewest > 1 else (np.nan, np.nan)

@@ -178,7 +178,11 @@ def interval(seconds: list[float], *repeats: list[float]) -> pd.Series:
     """`accuracy` of predictions in `seconds`, each of a configuration that was measured in `repeats`."""
     errors = pd.DataFrame({"seconds": seconds, "samples": repeats, "runs": [("run",)] * len(repeats)})
     errors = errors.assign(
-        measured=errors.samples.map(np.median), repeats=errors.samples.map(len), seconds_low=0, seconds_high=9, group="a"
+        measured=errors.samples.map(np.median),
+        repeats=errors.samples.map(len),
+        seconds_low=0,
+        seconds_high=9,
+        group="a",
     )
     return validation.accuracy(errors, "group").iloc[0]
 
