@@ -78,8 +78,11 @@ def test_real_exports_hold_what_sql_finds_in_them(real: Path) -> None:
 # -- made exports ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("version", synthetic_export.VERSIONS)
-@pytest.mark.parametrize(("ranks", "devices"), [(1, 1), (3, 1), (2, 2)])
+@pytest.mark.parametrize(
+    ("version", "ranks", "devices"),
+    [(*pair, 1) for pair in zip(synthetic_export.VERSIONS, (1, 3), strict=True)]
+    + [(synthetic_export.VERSIONS[-1], 2, 2)],
+)
 def test_what_was_put_in_comes_out(tmp_path: Path, version: str, ranks: int, devices: int) -> None:
     path = tmp_path / "made.sqlite"
     made = synthetic_export.write(path, version=version, kernels=2_000, ranks=ranks, devices=devices, steps=4)
@@ -208,37 +211,31 @@ def test_what_nsys_lost_is_repeated(small: Path) -> None:
         f"INSERT INTO DIAGNOSTIC_EVENT VALUES {', '.join(values)}",
     )
     remarks = remarks_of(nsys.read_report(small))
-    assert lost in remarks
-    assert "Out of disk." in remarks
-    assert other not in remarks
+    assert lost in remarks and "Out of disk." in remarks and other not in remarks
 
 
 # -- rank and device ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("about", "name", "expected"),
+    ("about", "expected"),
     [
-        ({}, "x.sqlite", (None, None)),
-        ({"RANK": "2", "WORLD_SIZE": "4"}, "report-rank3.sqlite", (2, 4)),
-        ({"SLURM_PROCID": "5", "SLURM_NTASKS": "8"}, "x.sqlite", (5, 8)),
-        ({"RANK": "1", "WORLD_SIZE": "2", "SLURM_PROCID": "0", "SLURM_NTASKS": "1"}, "x.sqlite", (1, 2)),
+        ({}, (None, None)),
+        ({"SLURM_PROCID": "5", "SLURM_NTASKS": "8"}, (5, 8)),
+        ({"RANK": "1", "WORLD_SIZE": "2", "SLURM_PROCID": "0", "SLURM_NTASKS": "1"}, (1, 2)),
     ],
 )
 @pytest.mark.parametrize("separator", ["", ";", "\0"])
-def test_a_rank_is_known_by_its_launcher(
-    tmp_path: Path, about: dict[str, str], name: str, expected: tuple, separator: str
-) -> None:
-    path = tmp_path / name
+def test_a_rank_is_known_by_its_launcher(tmp_path: Path, about: dict, expected: tuple, separator: str) -> None:
+    path = tmp_path / "report-rank3.sqlite"
     synthetic_export.write(path, kernels=20)
     sql(path, "DELETE FROM META_DATA_CAPTURE")
-    if not separator:  # a row each, as nsys of 2026 has them too
-        for key, value in about.items():
-            text = f'{key}="{value}"'
-            sql(path, f"INSERT INTO META_DATA_CAPTURE VALUES ('PROCESS_0:ENVIRONMENT_VARIABLE', '{text}')")
-    else:
-        text = separator.join(["HOME=/root", *(f"{key}={value}" for key, value in about.items()), "LOCAL_RANK=0"])
-        with sqlite3.connect(path) as connection:
+    with sqlite3.connect(path) as connection:
+        if not separator:  # a row each, as nsys of 2026 has them too
+            rows = [("PROCESS_0:ENVIRONMENT_VARIABLE", f'{key}="{value}"') for key, value in about.items()]
+            connection.executemany("INSERT INTO META_DATA_CAPTURE VALUES (?, ?)", rows)
+        else:
+            text = separator.join(["HOME=/root", *(f"{key}={value}" for key, value in about.items()), "LOCAL_RANK=0"])
             connection.execute(
                 "INSERT INTO TARGET_INFO_SYSTEM_ENV VALUES (1, '', 'DeviceEnvironment', 17, ?)", [text]
             )
@@ -254,11 +251,9 @@ def test_a_rank_is_known_by_its_launcher(
     [
         (lambda path: path.unlink(), "no complete export"),
         (lambda path: path.write_text("Time (%),Total Time (ns)\n"), "no complete export"),
-        (lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]), "no complete export"),
         (lambda path: path.write_bytes(path.read_bytes()[:-4096]), "no complete export"),
         (lambda path: path.with_name(path.name + "-journal").write_bytes(b"x"), "still being written"),
         (lambda path: sql(path, "DROP TABLE StringIds"), "no complete export"),
-        (lambda path: sql(path, "ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL RENAME end TO finish"), "no complete export"),
         (lambda path: sql(path, "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET deviceId = 'zero'"), "no complete export"),
     ],
 )
@@ -284,14 +279,10 @@ def test_damage_is_an_error_or_harmless_but_never_a_traceback(small: Path) -> No
     assert refused > 5
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["a?mode=rwc.sqlite", "50%20.sqlite", "mit Leerzeichen ä.sqlite"],
-)
-def test_a_file_name_is_no_uri(small: Path, name: str) -> None:
-    path = small.rename(small.with_name(name))
+def test_a_file_name_is_no_uri(small: Path) -> None:
+    path = small.rename(small.with_name("a ä%20?mode=rwc.sqlite"))
     assert len(nsys.read_report(path)) == 2
-    assert sorted(one.name for one in path.parent.iterdir()) == [name]
+    assert list(path.parent.iterdir()) == [path]
 
 
 # -- reports --------------------------------------------------------------------------------------------------
