@@ -93,9 +93,6 @@ def test_settings_distinguish_runs_that_are_never_pooled() -> None:
     other = [{"bucket_mb": 50.0}, {"channels_last": False}, {"optimizer": "adamw"}, {"epochs": 9}, {"lr": 0.2}]
     assert {identity.settings(base | change) for change in same} == {identity.settings(base)}
     assert len({identity.settings(base | change) for change in other} | {identity.settings(base)}) == 1 + len(other)
-    assert len({identity.settings({"workload": "wavenet", "layers": layers}) for layers in (2, 4)}) == 2, (
-        "a user's own loop"
-    )
 
 
 def test_an_edited_workload_is_another_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,11 +108,3 @@ def test_an_edited_workload_is_another_measurement(tmp_path: Path, monkeypatch: 
     assert identity.measured(config, 1) == before, "comments and docstrings"
     file.write_text("# edited\n")
     assert identity.measured(config, 1)["source"] != before["source"]
-
-
-@pytest.mark.parametrize(
-    ("workload", "dataset", "words"),
-    [("cnn", "digits", "cnn on digits"), ("my_study:mlp", "", "my_study:mlp"), ("my-loop", None, "my-loop"), ("my-loop", float("nan"), "my-loop")],
-)  # fmt: skip
-def test_what_has_no_data_set_of_ours_is_named_alone(workload: str, dataset: object, words: str) -> None:
-    assert identity.task({"workload": workload, "dataset": dataset}) == words
