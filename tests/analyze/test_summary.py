@@ -58,6 +58,5 @@ def test_the_chapter_the_colophon_and_the_system_s_page_count_alike() -> None:
     assert row.device_hours == took.device_hours > 0
     assert row.core_hours == took.core_hours == pytest.approx(0.14 * took.device_hours), "a share of a core each"
     printed = colophon._took(ResultSet("rehearsal", folder, exports.read(folder)), found.runs)
-    assert formatting.quantity(took.device_hours, "device-hours") in printed
     assert formatting.quantity(took.core_hours, "core-hours") in printed
     assert f"{formatting.number(took.core_hours)} core-hours" in (paths.root() / "SYSTEM.md").read_text()
