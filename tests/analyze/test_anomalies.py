@@ -45,6 +45,7 @@ def test_a_super_linear_point_is_flagged_and_a_doubtful_one_is_not() -> None:
 @pytest.mark.parametrize(
     ("change", "cause", "evidence"),
     [
+        ({"page_faults": 5000.0}, "page faults", "5,000 pages a step, the other 10"),
         ({"peak_rss_bytes": 800 * MIB}, "more memory", "800 MiB, the other 400"),
         ({"host": "n7"}, "other nodes", "on n7, the other on n1"),
         ({"pinned": False}, "cores", "pinned False, the other True"),

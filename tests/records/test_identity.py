@@ -71,6 +71,8 @@ def test_the_data_set_does_not_identify_a_users_own_workload() -> None:
     own = [RunConfig(workload="gpt:make", dataset=dataset) for dataset in ("digits", "")]
     assert name(own[0]) == name(own[1])
     assert name(own[0]).startswith("gpt.make-ddp2-")
+    tasks = [identity.task({"workload": "cnn", "dataset": dataset}) for dataset in ("digits", "", None)]
+    assert tasks == ["cnn on digits", "cnn", "cnn"]
 
 
 TEXT = st.text(max_size=80) | st.sampled_from(

@@ -211,6 +211,7 @@ def test_counters_decide_between_arithmetic_and_memory() -> None:
     assert moving.bound == Bound.MEMORY and "disagree" in moving.reason
     alone = judged(kernels=_counters(0.3, 0.9))
     assert alone.bound == Bound.MEMORY and alone.certainty != Certainty.HIGH
+    assert judged(kernels=_counters(0.3, 0.2)).bound == Bound.NOT_ENOUGH
     assert judged(kernels=_counters(float("nan"), 0.2)).bound == Bound.NOT_ENOUGH
 
 

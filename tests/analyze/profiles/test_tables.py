@@ -90,6 +90,7 @@ def test_gains_are_within_repeats_next_to_the_promise_of_the_advice() -> None:
         ("items", "batches", "first", "x"),
         ("items", "noise", "", "x"),
         ("items", "other", "first", "x"),
+        ("items", "gone", "first", "x"),
         ("batches", "items", "first", "y"),
     ]
     gains = tables.gains(profiles, found, tried)
