@@ -49,7 +49,6 @@ def test_complete_runs_of_the_same_configuration_are_the_best_basis() -> None:
     assert (row.basis, row.note) == ("measured", "runs: 3")
     value, low, high = ends(row)
     assert value == pytest.approx(1010 + 120 + 60) and low < value < high < 1300
-    assert (row.start, row.start_low, row.start_high) == budget.START
     single = predicted(point(2), known=records({"world": 2, "seconds": 1000.0})).iloc[0]
     assert ends(single) == [1180] * 3
     own = {"workload": "my_study:mlp", "dataset": ""}  # a workload with its own data set
@@ -74,7 +73,6 @@ def test_each_rate_of_the_links_is_a_configuration_and_one_rank_has_none() -> No
     assert [ends(row)[0] - 180 for _, row in found.iterrows()] == pytest.approx([9, 1000, 3000, 500])
     near = predicted(*(point(4, link_gbit=rate) for rate in (0.1, 5.0)), known=known)
     assert near.note.tolist() == ["runs: 1, on 1 x 2 devices", "runs: 1, on 1 x 1 devices"], "none of two at 5 Gbit/s"
-    assert near.seconds_high[0] > 3000
 
 
 @pytest.mark.parametrize(
@@ -95,19 +93,13 @@ def test_another_number_of_devices_bounds_between_perfect_scaling_and_none(plann
 
 
 def test_a_model_predicts_what_has_not_run() -> None:
-    asked = []
-
-    def predict(one) -> stats.Estimate | None:
-        asked.append(one)
+    def predict(one: dict) -> Answer | None:
         return Answer(stats.Estimate(2.0, 1.0, 4.0, 3), "extrapolation: 4 ranks") if one["world_size"] < 8 else None
 
     found = predicted(point(2, warmup_steps=5), point(8), predict=predict)
     assert found.basis.tolist() == ["model", "time limit"]
-    assert ends(found.iloc[0]) == pytest.approx(
-        [side + setup for side, setup in zip((30, 15, 60), budget.SETUP, strict=True)]
-    )
-    assert {"workload", "dataset", "precision", "world_size", "nodes", "ranks_per_node", "global_batch",
-            "batch_per_device"} <= set(asked[0])  # fmt: skip
+    expected = [side + setup for side, setup in zip((30, 15, 60), budget.SETUP, strict=True)]
+    assert ends(found.iloc[0]) == pytest.approx(expected)
 
 
 def test_what_was_measured_elsewhere_is_for_one_device() -> None:
@@ -120,29 +112,21 @@ def test_what_was_measured_elsewhere_is_for_one_device() -> None:
     assert evaluated.seconds - one.seconds == pytest.approx(2 * 10 / 3), "a tenth of the samples, forward alone"
 
 
-def test_runs_longer_than_the_limit_are_pointed_out() -> None:
-    assert "may exceed the time limit of 0:06:00" in predicted(point(1), seconds_per_epoch=200, limit=360).note[0]
-
-
 def test_repeats_err_together_and_different_measurements_do_not() -> None:
     known = records({"world": 1, "seconds": 1000.0}, {"world": 2, "seconds": 1000.0}, repeats=3)
     points = [point(world, repeat) for world in (1, 2) for repeat in (1, 2, 3)]
     found = predicted(*points, known=known)
-    assert found.runs.tolist() == [3, 3] and found.repeats.tolist() == [3, 3]
     table, total = budget.budget_table(found, PRICES), budget.total(found, PRICES)
     width = ends(found.iloc[0])[2] - ends(found.iloc[0])[0]
     start = START_HIGH - START
     assert table.node_hours_high[0] - table.node_hours[0] == pytest.approx(math.hypot(3 * width, 3 * start) / 3600)
     whole = total["node_hours_high"] - total["node_hours"]
     assert whole == pytest.approx(math.sqrt((3 * width) ** 2 * 2 + (6 * start) ** 2) / 3600)
-    assert total["node_hours"] == pytest.approx(table.node_hours.sum())
     assert total["device_hours"] == pytest.approx(found.seconds.mul([3, 6]).sum() / 3600)
     assert (total["unit"], total["cost"]) == ("GPU-hours", pytest.approx(2 * total["device_hours"]))
-
-
-def test_limits_add_up_in_full() -> None:
-    total = budget.total(predicted(point(1), point(2), point(8)), PRICES)
-    assert (total["node_hours_low"], total["node_hours"], total["node_hours_high"]) == (0, 4, 4)
+    limits = budget.total(predicted(point(1), point(2), point(8)), PRICES)
+    ends_of_limits = (limits["node_hours_low"], limits["node_hours"], limits["node_hours_high"])
+    assert ends_of_limits == (0, 4, 4), "they add up in full"
 
 
 def test_a_row_holds_a_series_and_layout_and_a_shared_run_counts_once() -> None:
@@ -166,14 +150,12 @@ def estimates(**studies: list[dict]):
 
 
 def test_the_total_is_of_all_studies_and_its_interval_of_their_common_basis() -> None:
-    parts = estimates(strong=[point(1), point(8, repeat=1)], weak=[point(4, series="weak", global_batch=2048)])
+    parts = estimates(strong=[point(1), point(8)], weak=[point(4, series="weak", global_batch=2048)])
     table = budget.by_study(parts, PRICES)
-    assert table.study.tolist() == ["strong", "weak", "Total"]
-    assert table.runs.tolist() == [2, 1, 3]
+    assert table.study.tolist() == ["strong", "weak", "Total"] and table.runs.tolist() == [2, 1, 3]
     assert table[["nodes", "devices"]].values.tolist() == [[2, 8], [1, 4], [2, 8]]
     assert table.node_hours[2] == pytest.approx(table.node_hours[:2].sum())
     assert table.node_hours_high[2] < table.node_hours_high[:2].sum(), "starts err apart from steps"
-    assert table.basis.tolist() == ["stated"] * 3
     again = budget.once({"strong": [point(1)], "weak": [point(1), point(2)]})
     assert [[one["world_size"] for one in points] for points in again.values()] == [[1], [2]], "counted once"
 
@@ -184,17 +166,8 @@ def test_what_is_asked_for_is_the_upper_end_and_the_contingency_on_it() -> None:
     for column, predicted in (("request_node_hours", "node_hours_high"), ("cost", "cost_high")):
         needed = table[predicted].iloc[-1] * 1.25
         assert needed <= asked[column] <= 1.1 * needed
-    assert (asked["machine"], asked["like"], asked["unit"]) == ("Machine", "X1", "GPU-hours")
-    assert (asked["attained"], asked["attained_low"], asked["attained_high"]) == budget.ATTAINED
     free = budget.by_study(estimates(strong=[point(8)]), {})
     assert "cost" not in budget.request(free, "Machine", contingency=0, like="X1")
-
-
-@pytest.mark.parametrize(
-    ("amount", "asked"), [(197.95, 200), (200, 200), (201, 210), (0.0123, 0.013), (12345, 13000)]
-)
-def test_what_is_asked_for_is_rounded_up_to_two_digits(amount: float, asked: float) -> None:
-    assert budget.round_up(amount) == pytest.approx(asked)
 
 
 PEAK = Peak("X1", "x1", {"fp32": 1e12, "bf16": 1e13}, 1e12, "a document")
@@ -214,7 +187,6 @@ def test_operations_over_the_peak_rate_predict_unmeasured_runs() -> None:
     assert found.seconds[0] == pytest.approx(expected)
     how = {"limit": LIMIT, "roughly": roughly}
     assert budget.estimate([point(4)], known.assign(hardware_id="h"), epochs, **how).basis[0] == "scaled"
-    assert budget.estimate([point(4)], known, epochs, seconds_per_epoch=9.0, **how).basis[0] == "stated"
 
 
 def test_counts_that_contradict_each_other_are_no_count() -> None:

@@ -92,27 +92,22 @@ def test_a_plan_states_the_ceiling_and_the_batch_that_the_target_needs() -> None
     )
     least = ceiling.smallest_batch(times(), 8, 0.7).value
     assert f"; 70% needs at least {least:.0f} [" in line and line.endswith("] samples a device")
-    ((wide, in_reach),) = lines(points(), profile(), strong_efficiency=0.95)
-    assert wide.endswith("95% needs more than the measured 512 samples a device") and not in_reach
+    ((_, in_reach),) = lines(points(), profile(), strong_efficiency=0.95)
+    assert not in_reach
     ((met, in_reach),) = lines(points(), profile(), strong_efficiency=0.4)
     assert in_reach and "needs" not in met
-    ((aimless, in_reach),) = lines(points(), profile(), strong_ranks=4)
-    assert in_reach and "on 8 H200: efficiency at most" in aimless, "4 ranks are not in the plan"
     ((small, in_reach),) = lines(points(batch=32), profile())
     assert in_reach and small.endswith("on 8 H200: not measured below 8 samples")
-
-
-def test_a_target_within_the_interval_is_in_reach() -> None:
     reach = ceiling.efficiency(times(), 512, 8)
     ((line, in_reach),) = lines(points(), profile(), strong_efficiency=(reach.value + reach.high) / 2)
-    assert in_reach and "needs at least" in line
+    assert in_reach and "needs at least" in line, "a target within the interval is in reach"
 
 
 @pytest.mark.parametrize(
     "other",
     [
-        {"settings": "step_graph=true"}, {"settings": 'compile="default"'}, {"settings": 'loader="device", lr=0.2'}, {"precision": "bf16"},
-        {"workload": "resnet18"}, {"device_name": "a100"}, {"device_name": "h20"}, {"device": "cpu", "device_name": ""}, {"worlds": (8,)},
+        {"settings": "step_graph=true"}, {"settings": 'loader="device", lr=0.2'}, {"precision": "bf16"}, {"workload": "resnet18"},
+        {"device_name": "h20"}, {"device": "cpu", "device_name": ""}, {"worlds": (8,)},
     ],
     ids=str,
 )  # fmt: skip
@@ -120,17 +115,13 @@ def test_other_steps_or_devices_or_a_single_rank_count_have_no_ceiling(other: di
     assert not lines(points(**other), profile())
 
 
-def test_a_fast_step_is_matched_by_a_profile_of_it() -> None:
+def test_a_profile_is_matched_by_its_options_and_cores_by_their_machine_and_number() -> None:
     fast = {"step_graph": True, "fused_optimizer": True, "loader": "device"}
     plan = points(settings='fused_optimizer=true, loader="device", step_graph=true')
     ((line, _),) = lines(plan, profile(), profile(**fast) | {"name": "fast"})
     assert "(compute profile fast)" in line
-
-
-def test_cores_are_matched_by_their_machine_and_number() -> None:
     cores = {"device": "cpu", "device_name": "", "hardware_id": "rehearsal-cpu-h"}
-    ((line, _),) = lines(points(**cores), profile(device="cpu"))
-    assert "512 samples on 8 devices" in line
+    assert len(lines(points(**cores), profile(device="cpu"))) == 1
     assert not lines(points(**cores | {"hardware_id": "elsewhere"}), profile(device="cpu"))
     assert not lines(points(**cores, threads_per_rank=0.14), profile(device="cpu"))
 
@@ -142,15 +133,10 @@ def test_losses_are_split_by_the_ceiling_and_add_up() -> None:
     assert found.ceiling.tolist() == pytest.approx([868 / (2 * 484), 868 / (8 * 196)])
     assert (found.small_batches + found.communication + found.efficiency).tolist() == pytest.approx([1, 1])
     assert found.small_batches_low.tolist() == pytest.approx((1 - found.ceiling_high).tolist())
-    assert (found.communication_low < found.communication).all() and (
-        found.communication_high > found.communication
-    ).all()
+    assert found.communication.between(found.communication_low, found.communication_high, inclusive="neither").all()
     assert all(found.runs.map(len) == 3) and set(found.missing) == {""} and set(found.profile) == {"p"}
     narrow = ceiling.losses(curves, [profile([384, 768], device="cpu")])
-    assert narrow.missing.tolist() == ["", "not measured below 384"] and narrow.ceiling.isna().tolist() == [
-        False,
-        True,
-    ]
+    assert narrow.missing.tolist() == ["", "not measured below 384"]
 
 
 def test_without_a_fitting_profile_the_command_that_measures_it_is_named() -> None:

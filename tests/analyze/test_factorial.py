@@ -44,15 +44,15 @@ def designed(speed=noisy, **more) -> factorial.Design:
 
 def test_of_a_study_the_series_that_combine_options_are_factorials() -> None:
     study, runs = ladders.factorial(LEVELS, exact)
-    changes = [{"series": "scaling", "ranks": number % 3 + 1} for number in range(len(study.runs))]
-    other = [run.model_copy(update=change) for run, change in zip(study.runs, changes, strict=True)]
-    alone = [study.runs[0].model_copy(update={"series": "plain"})]
-    values = [{"bucket_mb": 25, "precision": precision} for precision in ("fp32", "fp8")]  # 25 is the level 25.0
-    barred = [NotApplicable(series="s", ranks=2, values=own, why="no units") for own in values]
-    several = study.model_copy(update={"runs": study.runs + other + alone, "not_applicable": barred})
-    ((series, found),) = factorial.designs(runs, several).items()
+    scaling = [run.model_copy(update={"series": "scaling", "ranks": n % 3 + 1}) for n, run in enumerate(study.runs)]
+    values = {"bucket_mb": 25, "precision": "fp8"}  # 25 is the level 25.0
+    barred = [NotApplicable(series="s", ranks=2, values=values, why="no units")]
+    several = study.model_copy(update={"runs": study.runs + scaling, "not_applicable": barred})
+    ((series, found),) = factorial.designs(runs.assign(torch="2.13"), several).items()
     assert (series, found.levels) == ("s", LEVELS)
     assert found.left_out == ["precision=fp8 is not applicable there"]
+    mixed = factorial.designs(runs.assign(torch=(runs.repeat == 3).map({True: "2.14", False: "2.13"})), study)["s"]
+    assert set(mixed.values.repeat) == {1, 2} and "18 of 54" in mixed.left_out[0]
 
 
 def test_main_effects_without_noise_are_what_was_put_in() -> None:
@@ -91,11 +91,8 @@ def test_the_split_is_that_of_least_squares() -> None:
         gained = residual((one,), (other,)) - residual((one, other))
         assert split.share[f"{one} x {other}"] == pytest.approx(gained / total)
     everything = residual(tuple(names), ("repeat",))
-    pairs = residual(*itertools.combinations(names, 2)) - residual(tuple(names))
-    assert split.share[factorial.LEFT] == pytest.approx(pairs / total)
     assert split.share[factorial.NOISE] == pytest.approx(everything / total)
-    assert split.share.sum() == pytest.approx(1)
-    assert split.freedom.sum() == 3 * 18 - 1
+    assert split.share.sum() == pytest.approx(1) and split.freedom.sum() == 3 * 18 - 1
     row = factorial.main_effects(found).set_index(["factor", "level"]).loc["precision", "bf16"]
     half = scipy.stats.t.ppf(0.975, 34) * math.sqrt(everything / 34 * 2 / 18)  # 18 runs a level
     assert math.log(row.gain_high / row.gain) == pytest.approx(half) == math.log(row.gain / row.gain_low)
@@ -119,10 +116,7 @@ def test_the_best_point_is_judged_against_the_first_levels() -> None:
     assert factorial.best(designed(), 3.0).verdict == Verdict.MISSED
     assert factorial.best(designed(), best.gain.value - 1).verdict == Verdict.UNDECIDED
     (row,) = factorial.best_table(designed(), 0.2).to_dict("records")
-    assert (row["gain"], row["gain_low"], row["gain_high"], row["verdict"]) == (*best.gain[:3], Verdict.MET)
-    assert (row["repeats"], row["target"], len(row["runs"])) == (3, 1.2, 54) and "precision=bf16" in row["point"]
-    slower = designed(lambda point, repeat: 1000 if tuple(point.values()) == (25.0, 64, "fp32") else 900 + repeat)
-    assert (factorial.best(slower, 0.2).gain.value, factorial.best(slower, 0.2).verdict) == (1.0, Verdict.MISSED)
+    assert (row["gain"], row["repeats"], row["target"], len(row["runs"])) == (best.gain.value, 3, 1.2, 54)
 
 
 @pytest.mark.parametrize(("noise", "verdict"), [(0.001, Verdict.MISSED), (0.3, Verdict.UNDECIDED)])
@@ -140,12 +134,7 @@ def test_without_the_reference_the_target_cannot_be_judged() -> None:
     rest = factorial.complete(designed(exact, without=lambda point, repeat: point["precision"] == "fp32"))
     found = factorial.best(rest, 0.2)
     assert rest.levels["precision"] == ["bf16", "fp16"]
-    assert (found.verdict, found.why) == (
-        Verdict.UNDECIDED,
-        "the reference (precision=fp32) was not measured completely",
-    )
-    alone = factorial.complete(designed(exact, without=lambda point, repeat: point["precision"] in ("fp32", "fp16")))
-    assert "precision=fp32" in factorial.best(alone, 0.2).why
+    assert found.verdict == Verdict.UNDECIDED and "precision=fp32" in found.why
 
 
 def test_one_repeat_has_effects_and_no_intervals() -> None:
@@ -154,23 +143,13 @@ def test_one_repeat_has_effects_and_no_intervals() -> None:
     assert factorial.best(found, 0.2).verdict == Verdict.UNDECIDED
 
 
-def test_runs_of_another_torch_are_no_part_of_the_design() -> None:
-    study, runs = ladders.factorial(LEVELS, exact)
-    found = factorial.designs(runs.assign(torch=(runs.repeat == 3).map({True: "2.14", False: "2.13"})), study)["s"]
-    assert set(found.values.repeat) == {1, 2} and "18 of 54" in found.left_out[0]
-
-
 @pytest.mark.parametrize(
     ("gone", "levels", "repeats", "left_out"),
     [
         (lambda point, repeat: point == (1.0, 64, "fp16"), {"precision": ["fp32", "bf16"]}, {1, 2, 3},
          ["precision=fp16 is left out: 15 of its 18 runs were measured"]),
-        (lambda point, repeat: point[2] == "bf16", {"precision": ["fp32", "fp16"]}, {1, 2, 3},
-         ["precision=bf16 is left out: 0 of its 18 runs were measured"]),
         (lambda point, repeat: repeat == 3 and point[1] == 128, {}, {1, 2},
          ["repeat=3 is left out: 9 of its 18 runs were measured"]),
-        (lambda point, repeat: (repeat, point) == (2, (0.1, 128, "fp16")), {}, {1, 3},
-         ["repeat=2 is left out: 17 of its 18 runs were measured"]),
         # Of two repeats one run each is missing: one repeat alone would hold all points, and show nothing of noise.
         (lambda point, repeat: (repeat, point) in {(2, (0.1, 128, "fp16")), (3, (0.1, 64, "fp16"))},
          {"bucket_mb": [25.0, 1.0]}, {1, 2, 3}, None),

@@ -38,6 +38,9 @@ def test_the_baseline_is_without_a_group_where_there_is_one() -> None:
     assert set(table(run(1, 950), run(2, 1800)).baseline) == {"ddp"}
     unstated = table(run(1, 1000, parallel=None), run(2, 1800, parallel=None))
     assert unstated.efficiency.tolist() == pytest.approx([1, 0.9])
+    computed = table(run(1, 1000), run(2, 1800, reported_throughput=None, verdict="computed"))
+    assert computed.reported.isna().tolist() == [False, True]
+    assert table(run(2, 1800)).empty
 
 
 def test_weak_scaling_has_a_fixed_batch_per_device() -> None:
@@ -52,13 +55,3 @@ def test_runs_of_different_sets_are_not_pooled() -> None:
     points = table(*runs, *(row | other | {"run_id": f"other-{row['run_id']}"} for row in runs))
     assert len(points) == 4 and set(points.repeats) == {1}
     assert set(points.foreign) == {"theirs", "another"}
-
-
-def test_a_computed_throughput_has_no_reported_efficiency() -> None:
-    points = table(run(1, 1000), run(2, 1800, reported_throughput=None, verdict="computed"))
-    assert points.efficiency.tolist() == pytest.approx([1, 0.9])
-    assert points.reported.isna().tolist() == [False, True]
-
-
-def test_without_runs_there_is_no_point() -> None:
-    assert table(run(2, 1800)).empty and list(table(run(2, 1800)).columns) == foreign.COLUMNS

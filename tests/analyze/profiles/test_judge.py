@@ -82,11 +82,14 @@ def test_what_one_device_is_bound_by(parts, marks, bound, certainty, lost, try_f
         assert found.confidence == 0 and "idle" in found.reason
 
 
-def test_launches_that_are_late_confirm_that_launches_limit_and_a_full_queue_does_not() -> None:
-    def kernels(every: int, length: int, ahead: int) -> Timeline:
-        work = [(i * every, i * every + length, COMPUTE, {"launched": i * every - ahead}) for i in range(1000)]
-        return timeline(work, [(i * MS, i * MS + MS, "step") for i in range(10)])
+def kernels(every: int, length: int, ahead: int, device: int | None = 0) -> Timeline:
+    """Ten steps of 100 kernels, each launched `ahead` of its start."""
+    work = [(n * every, n * every + length, COMPUTE, {"launched": max(0, n * every - ahead)}) for n in range(1000)]
+    marks = [(n * 100 * every, (n + 1) * 100 * every, "step") for n in range(10)]
+    return timeline(work, marks, device=device)
 
+
+def test_launches_that_are_late_confirm_that_launches_limit_and_a_full_queue_does_not() -> None:
     confirmed = judged(kernels(10 * US, 4 * US, US))
     assert confirmed.bound == Bound.LAUNCH and confirmed.confidence > judged(run(*BRIEF)).confidence
     assert value(confirmed, "idle before late launches") == pytest.approx(50, abs=0.1)
@@ -95,26 +98,17 @@ def test_launches_that_are_late_confirm_that_launches_limit_and_a_full_queue_doe
 
 def test_a_step_graph_saves_at_most_the_idle_time_before_late_launches() -> None:
     """A kernel of 4 of every 10 us is launched 5 us before it starts, so 1 us after the last one ended."""
-    starts = [number * 10 * US for number in range(1000)]
-    steps = [(number * MS, number * MS + MS, "step") for number in range(10)]
 
-    def advised(launched: list[int], device: int | None = 0, **config: object) -> list[tuple[str, float]]:
-        work = [
-            (start, start + 4 * US, COMPUTE, {"launched": when}) for start, when in zip(starts, launched, strict=True)
-        ]
-        found = judged(timeline(work, steps, device=device), config=config)
+    def advised(device: int | None = 0, **config: object) -> dict[str, float]:
+        found = judged(kernels(10 * US, 4 * US, 5 * US, device), config=config)
         assert found.bound == Bound.LAUNCH
-        return [(one.action.partition(" (")[0].partition(":")[0], one.at_most) for one in found.advice]
+        return {one.action.partition(" (")[0]: one.at_most for one in found.advice}
 
-    graph, late = "the whole step as one CUDA graph", [max(0, start - 5 * US) for start in starts]
-    eager = advised(late)
-    assert [action for action, _ in eager] == [graph, "torch.compile", "a larger batch per device"]
-    assert eager[0][1] == pytest.approx(1 / (1 - 0.1), rel=0.01), "of 6 us idle, 1 is before the launch"
-    assert advised(late, compile="reduce-overhead")[0] == eager[0], "parts of the step are still launched late"
-    assert advised(late, step_graph=True)[0] == eager[1]
-    once_a_step = [start // MS * MS for start in starts]
-    assert advised(once_a_step)[0] == eager[1], "it is replayed already"
-    assert advised(late, device=None)[0] == eager[1], "a CPU has no graphs"
+    graph = "the whole step as one CUDA graph"
+    assert advised()[graph] == pytest.approx(1 / (1 - 0.1), rel=0.01), "of 6 us idle, 1 is before the launch"
+    assert graph in advised(compile="reduce-overhead"), "parts of the step are still launched late"
+    assert graph not in advised(step_graph=True)
+    assert graph not in advised(device=None), "a CPU has no graphs"
 
 
 def test_communication_on_the_wire() -> None:
@@ -140,8 +134,7 @@ def _waiting(late: int, ranks: int = 4, steps: int = 10) -> list[Timeline]:
 def test_waiting_for_one_rank() -> None:
     found = judged(*_waiting(late=2))
     assert (found.bound, found.certainty) == (Bound.STRAGGLER, Certainty.HIGH)
-    assert "rank 2" in found.reason and "10 of 10 steps" in found.reason
-    assert "rank 2" in found.advice[0].action and "computes 94.8 ms, the others 64.8" in found.advice[0].action
+    assert "rank 2" in found.reason and "computes 94.8 ms, the others 64.8" in found.advice[0].action
     waits = value(found, "exposed waiting for other ranks")
     assert waits == pytest.approx(22.6, abs=0.2)  # three of four wait 3 of 9.96 ms
     assert found.advice[0].at_most == pytest.approx(1 / (1 - waits / 100), rel=0.01)
@@ -150,8 +143,7 @@ def test_waiting_for_one_rank() -> None:
     unexplained = judged(*(copying if one.rank == 2 else one for one in _waiting(late=2)))
     assert "other jobs on its node" in unexplained.advice[0].action
     few = judged(*_waiting(late=2, steps=2))
-    assert few.bound == Bound.STRAGGLER and "rank 2" in few.advice[0].action
-    assert "too few to rule out chance" in few.reason and few.confidence < found.confidence
+    assert few.bound == Bound.STRAGGLER and few.confidence < found.confidence
 
 
 def test_waiting_for_ranks_in_turn_is_less_certain() -> None:
@@ -166,27 +158,19 @@ def test_waiting_for_ranks_in_turn_is_less_certain() -> None:
     assert found.confidence < judged(*one).confidence
 
 
-@pytest.mark.parametrize(
-    ("until", "earlier", "wire", "waiting", "bound"), [(8480, 1200, 15, 6, Bound.COMPUTE), (8180, 2400, 18, 12, None)]
-)
-def test_wire_and_waiting_are_not_added_up(until: int, earlier: int, wire: int, waiting: int, bound) -> None:
-    """Waiting beyond its threshold, but shorter than the wire, is no straggler either."""
-    ends = [until - earlier * rank for rank in range(2)]
-    found = judged(
-        *(run((20, end, COMPUTE), (end, 9980, COMMUNICATION), rank=r, world_size=2) for r, end in enumerate(ends))
-    )
-    assert value(found, "exposed on the wire") == pytest.approx(wire, abs=0.5)
-    assert value(found, "exposed waiting for other ranks") == pytest.approx(waiting, abs=0.5)
-    assert found.bound != Bound.STRAGGLER and bound in (None, found.bound)
-    assert "the wire and waiting together" in found.reason and found.certainty != Certainty.HIGH
+def test_wire_and_waiting_are_not_added_up() -> None:
+    """Each is below its threshold."""
+    ends = enumerate((8480, 7280))
+    found = judged(*(run((20, end, COMPUTE), (end, 9980, COMMUNICATION), rank=r, world_size=2) for r, end in ends))
+    assert value(found, "exposed on the wire") == pytest.approx(15, abs=0.5)
+    assert value(found, "exposed waiting for other ranks") == pytest.approx(6, abs=0.5)
+    assert found.bound == Bound.COMPUTE and found.certainty != Certainty.HIGH
+    assert "the wire and waiting together" in found.reason
 
 
 def test_of_two_losses_the_larger_one_is_the_verdict() -> None:
-    both = judged(run((1500, 6000, COMPUTE), (6000, 9980, COMMUNICATION), marks=((0, 1450, "data"),)))
-    assert both.bound == Bound.COMMUNICATION
-    assert value(both, "loader idle") > 10
     near = judged(run((3500, 6000, COMPUTE), (6000, 9980, COMMUNICATION), marks=((0, 3450, "data"),)))
-    assert near.bound == Bound.COMMUNICATION
+    assert near.bound == Bound.COMMUNICATION and value(near, "loader idle") > 10
     assert "nearly as much is lost waiting for data" in near.reason
 
 
@@ -218,13 +202,11 @@ def _counters(sm: float, dram: float) -> dict[str, list[float]]:
 
 
 def test_counters_decide_between_arithmetic_and_memory() -> None:
-    plain, good = judged(run(BUSY)), judged(run(BUSY), kernels=_counters(0.8, 0.3))
-    assert good.bound == Bound.COMPUTE
+    plain, good, poor = (judged(run(BUSY), kernels=seen) for seen in (None, _counters(0.8, 0.3), _counters(0.2, 0.1)))
+    assert good.bound == poor.bound == Bound.COMPUTE
     assert value(good, "kernel efficiency, of the nearest peak") == pytest.approx(80)
     assert value(good, "kernels' use of tensor cores") == 50
-    assert good.confidence > plain.confidence
-    poor = judged(run(BUSY), kernels=_counters(0.2, 0.1))
-    assert poor.bound == Bound.COMPUTE and poor.confidence < good.confidence
+    assert good.confidence > plain.confidence and poor.confidence < good.confidence
     moving = judged(run(BUSY), kernels=_counters(0.3, 0.9))
     assert moving.bound == Bound.MEMORY and "disagree" in moving.reason
     alone = judged(kernels=_counters(0.3, 0.9))
@@ -238,11 +220,9 @@ def test_phases_of_a_run_decide_where_no_gpu_was_seen() -> None:
     found = judged(phases=seconds, kernels=_counters(0.3, 0.9))
     assert (found.bound, found.certainty) == (Bound.INPUT, Certainty.MEDIUM)
     assert value(found, "data phase, of the step") == pytest.approx(30)
-    assert value(found, "kernels' use of DRAM bandwidth") == pytest.approx(90)
     computing = judged(phases=seconds | {"data": 0.01})
-    assert computing.bound == Bound.COMPUTE
     several = judged(timeline(None, world_size=2), phases=seconds | {"data": 0.01})
-    assert several.bound == Bound.COMPUTE and several.confidence < computing.confidence
+    assert several.bound == computing.bound == Bound.COMPUTE and several.confidence < computing.confidence
     assert judged(phases=seconds | {"data": 0.0, "communication": 0.5}).bound == Bound.COMMUNICATION
     assert judged(phases=dict.fromkeys(seconds, 0.0)).bound == Bound.NOT_ENOUGH
 
@@ -261,7 +241,6 @@ def test_a_runs_own_records_have_the_loader_that_the_profile_has_not() -> None:
     [
         [],
         [timeline([]), timeline(None, rank=1)],
-        [timeline([(5, 5, COMPUTE)])],
         [timeline([(0, 10, COMPUTE), (90, 100, COMPUTE)])],  # two kernels are not many
         [timeline(None, [(0, 10, "step")])],
     ],
@@ -319,8 +298,5 @@ def test_confidence_falls_with_what_is_missing() -> None:
         unseen,
     ]
     assert all(one.confidence < sure for one in lacking)
-    assert NO_COMMUNICATION in unseen.remarks
-    assert "1 of 2 ranks" in unseen.reason and "communication was not recorded" in unseen.reason
-    remarks = judged(run(BUSY), timeline(None, rank=1)).remarks
-    assert any("rank 1" in remark for remark in remarks)
-    assert NO_COMMUNICATION in remarks, "two ranks trained, whatever one of them recorded"
+    assert NO_COMMUNICATION in unseen.remarks and "1 of 2 ranks" in unseen.reason
+    assert any("rank 1" in remark for remark in judged(run(BUSY), timeline(None, rank=1)).remarks)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import sqlite3
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +16,6 @@ from hpc_utils.analyze.profiles.breakdown import breakdowns
 from hpc_utils.analyze.profiles.timeline import COMMUNICATION, COMPUTE, MEMORY, UNKNOWN, ProfileError, Timeline
 
 from .timelines import named
-
-REAL = ("export-2026.2-2gpu-before.sqlite", "export-2026.2-2gpu-after.sqlite")
 
 
 @pytest.fixture
@@ -40,46 +37,11 @@ def remarks_of(timelines: list[Timeline]) -> str:
     return "\n".join(dict.fromkeys(text for one in timelines for text in one.remarks))
 
 
-# -- real exports ---------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module", params=REAL)
-def real(request: pytest.FixtureRequest) -> Path:
-    mirror = os.environ.get("HPC_DATA_MIRROR")
-    path = Path(mirror or "../shared") / "profiles/nsys" / request.param
-    if not path.is_file():
-        pytest.skip(f"no real export at {path} (set HPC_DATA_MIRROR)")
-    return path
-
-
-def test_real_exports_hold_what_sql_finds_in_them(real: Path) -> None:
-    found = nsys.read_report(real)
-    assert [(one.rank, one.device, one.world_size) for one in found] == [(0, 0, 2), (1, 1, 2)]
-    [(began,)] = sql(real, "SELECT utcEpochNs FROM TARGET_INFO_SESSION_START_TIME")
-    for one in found:
-        kernels = sql(
-            real,
-            "SELECT k.start, k.end, s.value LIKE '%nccl%', ifnull(r.start, -1) "
-            "FROM CUPTI_ACTIVITY_KIND_KERNEL k JOIN StringIds s ON s.id = k.shortName LEFT JOIN "
-            "CUPTI_ACTIVITY_KIND_RUNTIME r ON r.correlationId = k.correlationId AND r.globalTid >> 24 = k.globalPid >> 24 "
-            f"WHERE deviceId = {one.device}",
-        )
-        ours = one.ops.where(one.ops.kind != MEMORY)
-        launched = np.where(ours.launched < 0, -1, ours.launched - began)
-        columns = (ours.start - began, ours.end - began, ours.kind == COMMUNICATION, launched)
-        assert Counter(zip(*(column.tolist() for column in columns), strict=True)) == Counter(kernels)
-        assert sum(launched >= 0) > 0.9 * len(ours)
-        copies = sql(real, f"SELECT copyKind FROM CUPTI_ACTIVITY_KIND_MEMCPY WHERE deviceId = {one.device}")
-        assert Counter(one.ops.copy[one.ops.copy > 0].tolist()) == Counter(kind for (kind,) in copies)
-        assert set(one.ops.pageable[one.ops.copy == 1].tolist()) == {1}  # srcKind is 0 in all of them
-        assert set(one.ops.pageable[one.ops.copy == 8].tolist()) == {-1}
-
-
-# -- made exports ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("version", synthetic_export.VERSIONS)
-@pytest.mark.parametrize(("ranks", "devices"), [(1, 1), (3, 1), (2, 2)])
+@pytest.mark.parametrize(
+    ("version", "ranks", "devices"),
+    [(*pair, 1) for pair in zip(synthetic_export.VERSIONS, (1, 3), strict=True)]
+    + [(synthetic_export.VERSIONS[-1], 2, 2)],
+)
 def test_what_was_put_in_comes_out(tmp_path: Path, version: str, ranks: int, devices: int) -> None:
     path = tmp_path / "made.sqlite"
     made = synthetic_export.write_export(path, version=version, kernels=2_000, ranks=ranks, devices=devices, steps=4)
@@ -94,9 +56,6 @@ def test_what_was_put_in_comes_out(tmp_path: Path, version: str, ranks: int, dev
         kernels = one.ops.of_kind(COMPUTE, COMMUNICATION)
         ours = np.column_stack([kernels.start, kernels.end, kernels.launched, kernels.kind == COMMUNICATION])
         assert np.array_equal(ours, own[order, :4])
-        names = truth.names[truth.kernels[:, 4] == place][order]
-        short = [*(short for short, _ in synthetic_export.COMPUTED), synthetic_export.COMMUNICATED[version][0]]
-        assert all(short[name] in kernels.names[ours] for name, ours in zip(names, kernels.name, strict=True))
         memory = one.ops.of_kind(MEMORY)
         copies, fills = memory.where(memory.copy == 1), memory.where(memory.copy == 0)
         if place == truth.device:
@@ -208,37 +167,31 @@ def test_what_nsys_lost_is_repeated(small: Path) -> None:
         f"INSERT INTO DIAGNOSTIC_EVENT VALUES {', '.join(values)}",
     )
     remarks = remarks_of(nsys.read_report(small))
-    assert lost in remarks
-    assert "Out of disk." in remarks
-    assert other not in remarks
+    assert lost in remarks and "Out of disk." in remarks and other not in remarks
 
 
 # -- rank and device ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("about", "name", "expected"),
+    ("about", "expected"),
     [
-        ({}, "x.sqlite", (None, None)),
-        ({"RANK": "2", "WORLD_SIZE": "4"}, "report-rank3.sqlite", (2, 4)),
-        ({"SLURM_PROCID": "5", "SLURM_NTASKS": "8"}, "x.sqlite", (5, 8)),
-        ({"RANK": "1", "WORLD_SIZE": "2", "SLURM_PROCID": "0", "SLURM_NTASKS": "1"}, "x.sqlite", (1, 2)),
+        ({}, (None, None)),
+        ({"SLURM_PROCID": "5", "SLURM_NTASKS": "8"}, (5, 8)),
+        ({"RANK": "1", "WORLD_SIZE": "2", "SLURM_PROCID": "0", "SLURM_NTASKS": "1"}, (1, 2)),
     ],
 )
 @pytest.mark.parametrize("separator", ["", ";", "\0"])
-def test_a_rank_is_known_by_its_launcher(
-    tmp_path: Path, about: dict[str, str], name: str, expected: tuple, separator: str
-) -> None:
-    path = tmp_path / name
+def test_a_rank_is_known_by_its_launcher(tmp_path: Path, about: dict, expected: tuple, separator: str) -> None:
+    path = tmp_path / "report-rank3.sqlite"
     synthetic_export.write_export(path, kernels=20)
     sql(path, "DELETE FROM META_DATA_CAPTURE")
-    if not separator:  # a row each, as nsys of 2026 has them too
-        for key, value in about.items():
-            text = f'{key}="{value}"'
-            sql(path, f"INSERT INTO META_DATA_CAPTURE VALUES ('PROCESS_0:ENVIRONMENT_VARIABLE', '{text}')")
-    else:
-        text = separator.join(["HOME=/root", *(f"{key}={value}" for key, value in about.items()), "LOCAL_RANK=0"])
-        with sqlite3.connect(path) as connection:
+    with sqlite3.connect(path) as connection:
+        if not separator:  # a row each, as nsys of 2026 has them too
+            rows = [("PROCESS_0:ENVIRONMENT_VARIABLE", f'{key}="{value}"') for key, value in about.items()]
+            connection.executemany("INSERT INTO META_DATA_CAPTURE VALUES (?, ?)", rows)
+        else:
+            text = separator.join(["HOME=/root", *(f"{key}={value}" for key, value in about.items()), "LOCAL_RANK=0"])
             connection.execute(
                 "INSERT INTO TARGET_INFO_SYSTEM_ENV VALUES (1, '', 'DeviceEnvironment', 17, ?)", [text]
             )
@@ -254,11 +207,9 @@ def test_a_rank_is_known_by_its_launcher(
     [
         (lambda path: path.unlink(), "no complete export"),
         (lambda path: path.write_text("Time (%),Total Time (ns)\n"), "no complete export"),
-        (lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]), "no complete export"),
         (lambda path: path.write_bytes(path.read_bytes()[:-4096]), "no complete export"),
         (lambda path: path.with_name(path.name + "-journal").write_bytes(b"x"), "still being written"),
         (lambda path: sql(path, "DROP TABLE StringIds"), "no complete export"),
-        (lambda path: sql(path, "ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL RENAME end TO finish"), "no complete export"),
         (lambda path: sql(path, "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET deviceId = 'zero'"), "no complete export"),
     ],
 )
@@ -284,14 +235,10 @@ def test_damage_is_an_error_or_harmless_but_never_a_traceback(small: Path) -> No
     assert refused > 5
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["a?mode=rwc.sqlite", "50%20.sqlite", "mit Leerzeichen ä.sqlite"],
-)
-def test_a_file_name_is_no_uri(small: Path, name: str) -> None:
-    path = small.rename(small.with_name(name))
+def test_a_file_name_is_no_uri(small: Path) -> None:
+    path = small.rename(small.with_name("a ä%20?mode=rwc.sqlite"))
     assert len(nsys.read_report(path)) == 2
-    assert sorted(one.name for one in path.parent.iterdir()) == [name]
+    assert list(path.parent.iterdir()) == [path]
 
 
 # -- reports --------------------------------------------------------------------------------------------------

