@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
+import click
+
 from hpc_utils import workspace
 
 if TYPE_CHECKING:
@@ -37,7 +39,7 @@ class Console:
     def line(self, text: str = "") -> None:
         if self.shown:
             self.progress()
-            print(text, flush=True)
+            click.echo(text)  # in colour on a terminal only
 
 
 def run_with_timeout(function: Callable[[], Any], seconds: float) -> dict[str, Any]:
