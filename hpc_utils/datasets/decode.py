@@ -36,12 +36,12 @@ class Layout:
     Attributes:
         decode: takes the folder with the files, and the catalogue's entry.
         markers: files by which the folder is recognised.
-        places: paths of the marker or of an archive in a mirror.
+        places: further paths of a marker, or of an archive, in a mirror.
     """
 
     decode: Callable[[Folder, DatasetInfo], Decoded]
     markers: tuple[str, ...]
-    places: tuple[str, ...] = ()
+    places: tuple[str, ...]
 
 
 def decode(name: str, path: Path) -> Decoded:
@@ -81,8 +81,6 @@ def _cifar10(folder: Folder, dataset: DatasetInfo) -> Decoded:
             else:
                 records = np.frombuffer(raw, np.uint8).reshape(-1, 3073)
                 pixels, labels = records[:, 1:], records[:, 0].astype(np.int64)
-            if pixels.shape != (len(labels), 3072):
-                raise ValueError(f"pixels are {pixels.shape}, labels {labels.shape}")
         batches.append((np.ascontiguousarray(pixels.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)), labels))
     images, labels = (np.concatenate(part) for part in zip(*batches[:5], strict=True))
     return Decoded(dataset.classes, {"train": (images, labels), "test": batches[5]})
@@ -96,10 +94,6 @@ def _mnist(folder: Folder, dataset: DatasetInfo) -> Decoded:
     for split, stem in (("train", "train"), ("test", "t10k")):
         images = _idx(folder, f"{stem}-images-idx3-ubyte", (28, 28))
         labels = _idx(folder, f"{stem}-labels-idx1-ubyte", ())
-        if len(images) != len(labels):
-            raise DataError(
-                f"{folder}: expected as many {split} labels as images ({len(images):,}), found {len(labels):,}"
-            )
         splits[split] = (images[..., None], labels.astype(np.int64))
     return Decoded(dataset.classes, splits)
 
@@ -179,18 +173,18 @@ LAYOUTS = {
     "cifar10": Layout(
         _cifar10,
         ("data_batch_1", "data_batch_1.bin"),
-        ("data_batch_1", "data_batch_1.bin", "cifar-10-batches-*/data_batch_1", "cifar-10-batches-*/data_batch_1.bin",
+        ("cifar-10-batches-*/data_batch_1", "cifar-10-batches-*/data_batch_1.bin",
          "cifar-10-python.tar.gz", "cifar-10-binary.tar.gz"),
     ),
     "mnist": Layout(
         _mnist,
         ("train-images-idx3-ubyte.gz", "train-images-idx3-ubyte"),
-        tuple(f"{folder}train-images-idx3-ubyte{end}" for folder in ("", "raw/", "MNIST/raw/") for end in (".gz", "")),
+        tuple(f"{folder}train-images-idx3-ubyte{end}" for folder in ("raw/", "MNIST/raw/") for end in (".gz", "")),
     ),
     "tiny-imagenet": Layout(
         _tiny_imagenet,
         ("wnids.txt",),
-        ("wnids.txt", "tiny-imagenet*/wnids.txt", "tiny-imagenet*.zip", "tiny-imagenet*.tar*",
+        ("tiny-imagenet*/wnids.txt", "tiny-imagenet*.zip", "tiny-imagenet*.tar*",
          "tiny-imagenet*/*.zip", "tiny-imagenet*/*.tar*"),
     ),
 }  # fmt: skip

@@ -93,7 +93,7 @@ def _tell(text: str) -> None:
 
 
 def _present(name: str, folder: Path) -> bool:
-    if not folder.is_dir() or not any(folder.iterdir()):
+    if not any(folder.glob("*")):
         return False
     store.verify(name)
     title = store.load(name, "train").title
@@ -122,7 +122,7 @@ def _obtain(dataset: DatasetInfo, mirror: Path | None, downloads: Path) -> tuple
             problems.append(str(error))
             continue
         path = files[0] if len(files) == 1 else downloads
-        return _decode(dataset, path, f"`hpc data fetch {dataset.name} --force`")
+        return _decode(dataset, path, store.fetch_command(dataset.name))
     raise DataError("; ".join(problems))
 
 
@@ -140,10 +140,11 @@ def in_mirror(name: str, mirror: Path) -> list[Path]:
         return [mirror]
     if not mirror.is_dir():
         raise fault(mirror, "a mirror folder", "none", f"set {MIRROR} to a folder that exists, or unset it")
-    patterns = [base + place for base in ("", "*/", "data/*/") for place in LAYOUTS[name].places]
+    layout = LAYOUTS[name]
+    places = (*layout.markers, *layout.places)
+    patterns = [base + place for base in ("", "*/", "data/*/") for place in places]
     hits = (hit for pattern in patterns for hit in sorted(mirror.glob(pattern)) if hit.is_file())
-    markers = LAYOUTS[name].markers
-    return list(dict.fromkeys(hit.parent if hit.name in markers else hit for hit in hits))
+    return list(dict.fromkeys(hit.parent if hit.name in layout.markers else hit for hit in hits))
 
 
 def _place(fresh: Path, folder: Path) -> None:

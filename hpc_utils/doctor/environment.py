@@ -91,7 +91,7 @@ def _traps(facts: Facts) -> Iterator[tuple[str, str]]:
 
 def measure_job(context: Context) -> Facts:
     """What `scontrol` prints of this job."""
-    job = provenance.job().id
+    job = provenance.job()["id"]
     faults = []
     job_text = run_tool("scontrol", "show", "job", job, faults=faults) if job else None
     return {"job": job, "shown": parse_job(job_text or ""), "faults": faults}

@@ -69,6 +69,19 @@ def repeats_within(ranks: Ranks, repeats: int, seconds: float, console: Console)
             return
 
 
+def slowest_seconds(ranks: Ranks, call: Callable[[], Any], times: int) -> float:
+    """Seconds of one of `times` calls on the slowest rank: the same value on all ranks, so that they decide alike."""
+    import torch
+
+    ranks.barrier()
+    began = time.perf_counter()
+    for _ in range(times):
+        call()
+    ranks.synchronize()
+    seconds = (time.perf_counter() - began) / times
+    return float(ranks.max(torch.tensor([seconds], dtype=torch.float64)))
+
+
 def parse(options: type[Parsed], arguments: Sequence[str]) -> Parsed:
     """An instance of a dataclass from a command line: `--link-gbit 100` for its field `link_gbit`."""
     parser = argparse.ArgumentParser(description=options.__doc__, formatter_class=argparse.RawTextHelpFormatter)

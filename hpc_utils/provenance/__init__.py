@@ -44,8 +44,8 @@ def collect(extra_files: Iterable[Path] = (), root: Path | None = None) -> dict[
         "hardware_id": hardware_id,
         "hardware": lambda: asdict(hardware()),
         "start": lambda: start,
-        "job": lambda: asdict(job()),
-        "host": lambda: asdict(host()),
+        "job": job,
+        "host": host,
         "environment": environment,
     }
     faults: list[str] = []
