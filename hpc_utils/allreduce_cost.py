@@ -89,13 +89,15 @@ def bandwidths(size: float, seconds: float, ranks: int) -> tuple[float, float]:
 def traffic(operation: str, ranks: int) -> float:
     """Bytes that each rank must send and receive, over those of the message, as nccl-tests defines both: the message of an
     all-gather is what each rank ends with, that of a reduce-scatter what it begins with. KeyError: another operation."""
+    others = (ranks - 1) / ranks
     shares = {
-        "all-reduce": 2 * (ranks - 1) / ranks,
-        "all-gather": (ranks - 1) / ranks,
+        "all-reduce": 2 * others,
+        "all-gather": others,
+        "reduce-scatter": others,
         "broadcast": 1.0,
         "reduce": 1.0,
     }
-    return (shares | {"reduce-scatter": shares["all-gather"]})[operation]
+    return shares[operation]
 
 
 def _ring(size: float, members: int, link: Link) -> float:

@@ -6,24 +6,11 @@ import itertools
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from .workspace import Workspace, using
+from .workspace import data as data
+from .workspace import project as root
+from .workspace import results, using
 
 PACKED = "runs.jsonl"  # the file by which a packed result set is known
-
-
-def root() -> Path:
-    """The clone; an installed copy falls back to the working folder."""
-    return Workspace.current().project
-
-
-def data() -> Path:
-    """Decoded data sets, one folder each. `HPC_DATA` moves it (a project or scratch file system)."""
-    return Workspace.current().data
-
-
-def results() -> Path:
-    """The folder of all results of studies. `HPC_RESULTS` moves it."""
-    return Workspace.current().results
 
 
 def results_at(folder: Path) -> AbstractContextManager[None]:

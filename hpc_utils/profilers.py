@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from hpc_utils.config import ConfigError
+from hpc_utils.provenance.tools import run_tool
 
 STARTING = ("nsys", "ncu")  # those that start the profiled program
 WINDOW = "window"  # the NVTX range that nsys waits for on a CPU
@@ -55,11 +55,7 @@ def require(profile: str | None) -> None:
 
 def version(profile: str) -> str:
     """The program's version, such as 2024.5.1 or 0.4.1; "" if unknown."""
-    try:
-        output = subprocess.run([program(profile), "--version"], capture_output=True, text=True, timeout=60).stdout
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    match = re.search(r"\d+\.\d+(\.\d+)*", output)
+    match = re.search(r"\d+\.\d+(\.\d+)*", run_tool(program(profile), "--version") or "")
     return match[0] if match else ""
 
 

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from .workspace import Workspace
+from . import workspace
 
 
 def digest(workload: str) -> str:
@@ -51,7 +51,7 @@ def _located(workload: str) -> tuple[Path | None, Path]:
     """The file of a user's own workload, and the folder in which its module was found."""
     if ":" in workload:
         module = workload.partition(":")[0].split(".")
-        for place in (str(Path.cwd()), *sys.path, str(Workspace.current().project)):
+        for place in (str(Path.cwd()), *sys.path, str(workspace.project())):
             if path := _module(Path(place), module):
                 return path, Path(place)
     return None, Path()

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, model_validator
 
 
 class Strict(BaseModel):
@@ -37,10 +37,7 @@ def read_toml(path: Path, model: type[Table], refuse: type[ValueError]) -> Table
         FileNotFoundError: there is no such file.
         refuse: it cannot be read, is not TOML, or does not fit `model`; one line per fault.
     """
-    try:
-        return model(**_content(path, refuse))
-    except ValidationError as error:
-        raise refuse("\n".join(_explain(path, item) for item in error.errors())) from None
+    return _validated(path, model, refuse)
 
 
 def read_tables(path: Path, model: type[Table], refuse: type[ValueError]) -> dict[str, Table]:
@@ -49,19 +46,7 @@ def read_tables(path: Path, model: type[Table], refuse: type[ValueError]) -> dic
     Raises:
         As `read_toml`.
     """
-    parsed_tables = {}
-    faults = []
-    for name, content in _content(path, refuse).items():
-        if not isinstance(content, dict):
-            faults.append(f"{path}: {name}: a table is expected, [{name}] with its keys below")
-            continue
-        try:
-            parsed_tables[name] = model(**content)
-        except ValidationError as error:
-            faults += [_explain(path, item, name) for item in error.errors()]
-    if faults:
-        raise refuse("\n".join(faults))
-    return parsed_tables
+    return _validated(path, dict[str, model], refuse)
 
 
 def nearest(name: str, names: Iterable[str], *, cutoff: float = 0.5) -> str:
@@ -76,20 +61,22 @@ def hint(name: str, names: Iterable[str]) -> str:
     return f"did you mean {close}?" if close else f"known are {', '.join(names)}"
 
 
-def _content(path: Path, refuse: type[ValueError]) -> dict[str, Any]:
+def _validated(path: Path, kind: Any, refuse: type[ValueError]) -> Any:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return TypeAdapter(kind).validate_python(tomllib.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         raise
     except OSError as error:
         raise refuse(f"{path}: cannot be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise refuse(f"{path}: not TOML: {error}") from None
+    except ValidationError as error:
+        raise refuse("\n".join(_explain(path, item) for item in error.errors())) from None
 
 
-def _explain(path: Path, item: Any, name: str = "") -> str:
-    """One of pydantic's errors as a message: file, key (below the table `name`) and fault."""
-    place = [str(part) for part in (name, *item["loc"]) if part not in ("", "[key]")]
+def _explain(path: Path, item: Any) -> str:
+    """One of pydantic's errors as a message: file, key and fault."""
+    place = [str(part) for part in item["loc"] if part != "[key]"]
     message = item["msg"].removeprefix("Value error, ")
     if item["type"] == "missing":
         message = "this key is needed"

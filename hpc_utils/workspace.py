@@ -12,9 +12,8 @@ import contextlib
 import json
 import os
 import re
-from collections import ChainMap
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 VARIABLE = "HPC_LAUNCH"
@@ -65,49 +64,47 @@ class Launch:
         """The record in `environment`; an empty record if there is none or it is invalid."""
         try:
             record = json.loads(environment.get(VARIABLE, "{}"))
-            values = {name: value for name, value in record.items() if name in {field.name for field in fields(cls)}}
-            profiler = values.pop("profiler", None)
-            return cls(**values, profiler=profiler and Profiler(**profiler))
+            profiler = record.pop("profiler", None)
+            return cls(**record, profiler=profiler and Profiler(**profiler))
         except (ValueError, TypeError, AttributeError):
             return cls()
 
     @property
     def variables(self) -> dict[str, str]:
         """The environment variable that carries this record."""
-        return {VARIABLE: json.dumps({name: value for name, value in asdict(self).items() if value})}
+        return {VARIABLE: json.dumps(asdict(self))}
 
 
-@dataclass(frozen=True)
-class Workspace:
-    """The folders of this process, its launcher's settings, and whether its runs share the machine on purpose."""
-
-    project: Path
-    data: Path
-    results: Path
-    launch: Launch
-    shared: bool
-
-    @classmethod
-    def current(cls) -> Workspace:
-        variables = ChainMap(_overrides, os.environ)
-        project = _CLONE if _IS_CLONE else Path.cwd()
-        data, results = (Path(variables.get(name) or project / default) for name, default in _FOLDERS.items())
-        return cls(
-            project,
-            data.absolute(),
-            results.absolute(),
-            _adopted or Launch.of(variables),
-            variables.get("HPC_SHARED") == "1",
-        )
-
-    @property
-    def variables(self) -> dict[str, str]:
-        """The folders, and the mark of shared runs, as environment variables."""
-        shared = {"HPC_SHARED": "1"} if self.shared else {}
-        return {"HPC_DATA": str(self.data), "HPC_RESULTS": str(self.results)} | shared
+def project() -> Path:
+    """The clone; an installed copy falls back to the working folder."""
+    return _CLONE if _IS_CLONE else Path.cwd()
 
 
-_FOLDERS = {"HPC_DATA": "data", "HPC_RESULTS": "results"}
+def data() -> Path:
+    """Decoded data sets, one folder each. `HPC_DATA` moves it (a project or scratch file system)."""
+    return _folder("HPC_DATA", "data")
+
+
+def results() -> Path:
+    """The folder of all results of studies. `HPC_RESULTS` moves it."""
+    return _folder("HPC_RESULTS", "results")
+
+
+def _folder(variable: str, default: str) -> Path:
+    return Path(environment().get(variable) or project() / default).absolute()
+
+
+def is_shared() -> bool:
+    """Whether the runs of this process share the machine on purpose."""
+    return environment().get("HPC_SHARED") == "1"
+
+
+def variables() -> dict[str, str]:
+    """The folders, and the mark of shared runs, as environment variables."""
+    shared = {"HPC_SHARED": "1"} if is_shared() else {}
+    return {"HPC_DATA": str(data()), "HPC_RESULTS": str(results())} | shared
+
+
 _CLONE = Path(__file__).resolve().parent.parent
 _IS_CLONE = (_CLONE / "pyproject.toml").is_file()  # an installed copy has no clone
 
@@ -148,16 +145,13 @@ def using(**variables: str) -> Iterator[None]:
 def exporting(variables: Mapping[str, str]) -> Iterator[None]:
     """Have `variables` as this process's whole environment in the block, for processes that inherit it."""
     before = dict(os.environ)
-    _replace_environment(variables)
+    os.environ.clear()
+    os.environ.update(variables)
     try:
         yield
     finally:
-        _replace_environment(before)
-
-
-def _replace_environment(variables: Mapping[str, str]) -> None:
-    os.environ.clear()
-    os.environ.update(variables)
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def adopt() -> Launch:
@@ -170,7 +164,7 @@ def adopt() -> Launch:
 
 def launch() -> Launch:
     """The launcher's settings for this process."""
-    return Workspace.current().launch
+    return _adopted or Launch.of(environment())
 
 
 def starting(record: Launch, **changes: object) -> dict[str, str]:

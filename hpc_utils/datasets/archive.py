@@ -60,7 +60,5 @@ def opened(path: Path, *markers: str) -> Iterator[Folder]:
 
 def content(file: Folder) -> bytes:
     """The bytes of a file; a DataError if it is missing or unreadable."""
-    if not file.is_file():
-        raise DataError(f"{file}: expected a regular file of the official layout, found none")
     with readable(file):
         return file.read_bytes()

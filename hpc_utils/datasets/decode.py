@@ -34,21 +34,21 @@ class Layout:
     """How a data set is read.
 
     Attributes:
-        decode: takes the folder with the files, the catalogue's entry, and whether to show progress.
+        decode: takes the folder with the files, and the catalogue's entry.
         markers: files by which the folder is recognised.
-        places: paths of the marker or of an archive in a mirror.
+        places: further paths of a marker, or of an archive, in a mirror.
     """
 
-    decode: Callable[[Folder, DatasetInfo, bool], Decoded]
+    decode: Callable[[Folder, DatasetInfo], Decoded]
     markers: tuple[str, ...]
-    places: tuple[str, ...] = ()
+    places: tuple[str, ...]
 
 
-def decode(name: str, path: Path, progress: bool = False) -> Decoded:
+def decode(name: str, path: Path) -> Decoded:
     """Data set `name` from a folder, tar or zip in its official layout; DataError if it is damaged."""
     layout = LAYOUTS[name]
     with opened(path, *layout.markers) as folder, readable(path):
-        return layout.decode(folder, info(name), progress)
+        return layout.decode(folder, info(name))
 
 
 # CIFAR-10 -------------------------------------------------------------------------------------------------
@@ -63,7 +63,7 @@ CIFAR_MD5 = {  # of the official pickles
 }
 
 
-def _cifar10(folder: Folder, dataset: DatasetInfo, progress: bool) -> Decoded:
+def _cifar10(folder: Folder, dataset: DatasetInfo) -> Decoded:
     python = (folder / "data_batch_1").is_file()
     batches = []
     for name, md5 in CIFAR_MD5.items():
@@ -81,8 +81,6 @@ def _cifar10(folder: Folder, dataset: DatasetInfo, progress: bool) -> Decoded:
             else:
                 records = np.frombuffer(raw, np.uint8).reshape(-1, 3073)
                 pixels, labels = records[:, 1:], records[:, 0].astype(np.int64)
-            if pixels.shape != (len(labels), 3072):
-                raise ValueError(f"pixels are {pixels.shape}, labels {labels.shape}")
         batches.append((np.ascontiguousarray(pixels.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)), labels))
     images, labels = (np.concatenate(part) for part in zip(*batches[:5], strict=True))
     return Decoded(dataset.classes, {"train": (images, labels), "test": batches[5]})
@@ -91,15 +89,11 @@ def _cifar10(folder: Folder, dataset: DatasetInfo, progress: bool) -> Decoded:
 # MNIST ----------------------------------------------------------------------------------------------------
 
 
-def _mnist(folder: Folder, dataset: DatasetInfo, progress: bool) -> Decoded:
+def _mnist(folder: Folder, dataset: DatasetInfo) -> Decoded:
     splits = {}
     for split, stem in (("train", "train"), ("test", "t10k")):
         images = _idx(folder, f"{stem}-images-idx3-ubyte", (28, 28))
         labels = _idx(folder, f"{stem}-labels-idx1-ubyte", ())
-        if len(images) != len(labels):
-            raise DataError(
-                f"{folder}: expected as many {split} labels as images ({len(images):,}), found {len(labels):,}"
-            )
         splits[split] = (images[..., None], labels.astype(np.int64))
     return Decoded(dataset.classes, splits)
 
@@ -121,7 +115,7 @@ def _idx(folder: Folder, stem: str, item: tuple[int, ...]) -> np.ndarray:
 # TinyImageNet ---------------------------------------------------------------------------------------------
 
 
-def _tiny_imagenet(folder: Folder, dataset: DatasetInfo, progress: bool) -> Decoded:
+def _tiny_imagenet(folder: Folder, dataset: DatasetInfo) -> Decoded:
     """TinyImageNet, or a subset in its layout.
 
     Its lists name what belongs to it: `wnids.txt` the classes in order of label, `train/<wnid>/<wnid>_boxes.txt` and
@@ -147,7 +141,7 @@ def _tiny_imagenet(folder: Folder, dataset: DatasetInfo, progress: bool) -> Deco
     }  # fmt: skip
     return Decoded(
         classes,
-        {split: _jpegs(folder, images, wnids, dataset.shape, split, progress) for split, images in listed.items()},
+        {split: _jpegs(folder, images, wnids, dataset.shape, split) for split, images in listed.items()},
     )
 
 
@@ -157,7 +151,6 @@ def _jpegs(
     wnids: list[str],
     shape: tuple[int, ...],
     title: str,
-    progress: bool,
 ) -> Arrays:
     from PIL import Image
     from tqdm import tqdm
@@ -167,7 +160,7 @@ def _jpegs(
         problem = f"classes {', '.join(sorted(unknown))}" if listed else "none"
         raise DataError(f"{folder}: expected {title} images of the classes in wnids.txt, found {problem}")
     images = np.empty((len(listed), *shape), np.uint8)
-    for row, (name, _) in enumerate(tqdm(listed, desc=title, unit="image", disable=not progress)):
+    for row, (name, _) in enumerate(tqdm(listed, desc=title, unit="image")):
         raw = content(folder / name)
         with readable(folder / name), Image.open(io.BytesIO(raw), formats=("JPEG",)) as image:
             if image.size != (shape[1], shape[0]):  # checked before the pixels are decoded
@@ -180,18 +173,18 @@ LAYOUTS = {
     "cifar10": Layout(
         _cifar10,
         ("data_batch_1", "data_batch_1.bin"),
-        ("data_batch_1", "data_batch_1.bin", "cifar-10-batches-*/data_batch_1", "cifar-10-batches-*/data_batch_1.bin",
+        ("cifar-10-batches-*/data_batch_1", "cifar-10-batches-*/data_batch_1.bin",
          "cifar-10-python.tar.gz", "cifar-10-binary.tar.gz"),
     ),
     "mnist": Layout(
         _mnist,
         ("train-images-idx3-ubyte.gz", "train-images-idx3-ubyte"),
-        tuple(f"{folder}train-images-idx3-ubyte{end}" for folder in ("", "raw/", "MNIST/raw/") for end in (".gz", "")),
+        tuple(f"{folder}train-images-idx3-ubyte{end}" for folder in ("raw/", "MNIST/raw/") for end in (".gz", "")),
     ),
     "tiny-imagenet": Layout(
         _tiny_imagenet,
         ("wnids.txt",),
-        ("wnids.txt", "tiny-imagenet*/wnids.txt", "tiny-imagenet*.zip", "tiny-imagenet*.tar*",
+        ("tiny-imagenet*/wnids.txt", "tiny-imagenet*.zip", "tiny-imagenet*.tar*",
          "tiny-imagenet*/*.zip", "tiny-imagenet*/*.tar*"),
     ),
 }  # fmt: skip

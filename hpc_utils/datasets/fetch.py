@@ -22,7 +22,7 @@ TIMEOUT = 20  # s for a server's answer
 RETRIES = 2  # of a download from one address
 
 
-def fetch(name: str, mirror: str | Path | None = None, progress: bool = True, force: bool = False) -> Path:
+def fetch(name: str, mirror: str | Path | None = None, force: bool = False) -> Path:
     """Make data set `name` ready for `load` and return its folder.
 
     Its source is the folder or archive `mirror`, else HPC_DATA_MIRROR, else its official host. A data set that is
@@ -31,22 +31,22 @@ def fetch(name: str, mirror: str | Path | None = None, progress: bool = True, fo
     dataset = info(name)
     if name == store.SHIPPED:
         store.verify(name)
-        _print(progress, f"{name}: part of the code, nothing to fetch")
+        _tell(f"{name}: part of the code, nothing to fetch")
         return store.DIGITS
     folder = paths.data() / name
     work = paths.data() / ".fetch"
     mirror = mirror or os.environ.get(MIRROR) or None
     try:
-        if not force and _present(name, folder, progress):
+        if not force and _present(name, folder):
             return folder
         work.mkdir(parents=True, exist_ok=True)
-        with _alone(work / f"{name}.lock", progress) as locked:
-            if not force and _present(name, folder, progress):  # fetched by the process that held the lock
+        with _alone(work / f"{name}.lock") as locked:
+            if not force and _present(name, folder):  # fetched by the process that held the lock
                 return folder
             if locked:
                 for left in work.glob(f"{name}~*"):
                     shutil.rmtree(left, ignore_errors=True)
-            decoded, meta = _obtain(dataset, Path(mirror) if mirror else None, work / name, progress)
+            decoded, meta = _obtain(dataset, Path(mirror) if mirror else None, work / name)
             fresh = Path(tempfile.mkdtemp(prefix=f"{name}~", dir=work))
             try:
                 store.write_images(fresh, decoded, meta)
@@ -57,11 +57,11 @@ def fetch(name: str, mirror: str | Path | None = None, progress: bool = True, fo
     except OSError as error:
         where = error.filename or paths.data()
         raise fault(where, "to write the data set", error.strerror or error, "make room, or set HPC_DATA") from error
-    _print(progress, f"{name}: {meta.title}; verified and ready in {folder}")
+    _tell(f"{name}: {meta.title}; verified and ready in {folder}")
     return folder
 
 
-def download(archive: Archive, folder: Path, progress: bool = True) -> Path:
+def download(archive: Archive, folder: Path) -> Path:
     """Bring `archive` into `folder`, from the first of its addresses that has it; its path, the md5 verified."""
     import pooch
 
@@ -76,7 +76,7 @@ def download(archive: Archive, folder: Path, progress: bool = True) -> Path:
             retry_if_failed=RETRIES,
         )
         try:
-            fetcher = pooch.HTTPDownloader(progressbar=progress, timeout=TIMEOUT)
+            fetcher = pooch.HTTPDownloader(progressbar=True, timeout=TIMEOUT)
             return Path(source.fetch(archive.file, downloader=fetcher))
         except (OSError, ValueError) as error:  # of requests, of the disk, of a wrong checksum
             faults.append(f"{error} at {url}")
@@ -88,48 +88,47 @@ def download(archive: Archive, folder: Path, progress: bool = True) -> Path:
     )
 
 
-def _print(progress: bool, text: str) -> None:
-    if progress:
-        print(text, file=sys.stderr, flush=True)
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
-def _present(name: str, folder: Path, progress: bool) -> bool:
-    if not folder.is_dir() or not any(folder.iterdir()):
+def _present(name: str, folder: Path) -> bool:
+    if not any(folder.glob("*")):
         return False
     store.verify(name)
     title = store.load(name, "train").title
-    _print(progress, f"{name}: {title}; already present and verified in {folder} (`--force` fetches it again)")
+    _tell(f"{name}: {title}; already present and verified in {folder} (`--force` fetches it again)")
     return True
 
 
-def _obtain(dataset: DatasetInfo, mirror: Path | None, downloads: Path, progress: bool) -> tuple[Decoded, store.Meta]:
+def _obtain(dataset: DatasetInfo, mirror: Path | None, downloads: Path) -> tuple[Decoded, store.Meta]:
     """Decode and check the first good copy: the mirror's, else the official one."""
     problems = []
     if mirror is not None:
         for path in in_mirror(dataset.name, mirror):
-            _print(progress, f"{dataset.name}: reading {path}")
+            _tell(f"{dataset.name}: reading {path}")
             try:
-                return _decode(dataset, path, progress, f"replace it, or `{MIRROR}= hpc data fetch {dataset.name}`")
+                return _decode(dataset, path, f"replace it, or `{MIRROR}= hpc data fetch {dataset.name}`")
             except DataError as error:
                 problems.append(str(error))
         if problems:
             raise DataError("; ".join(problems))
         problems = [f"{mirror}: expected {dataset.name} in the mirror, found none of it"]
-        _print(progress, f"{problems[0]}; trying its official host")
+        _tell(f"{problems[0]}; trying its official host")
     for source in dataset.sources:
         try:
-            files = [download(archive, downloads, progress) for archive in source.archives]
+            files = [download(archive, downloads) for archive in source.archives]
         except DataError as error:
             problems.append(str(error))
             continue
         path = files[0] if len(files) == 1 else downloads
-        return _decode(dataset, path, progress, f"`hpc data fetch {dataset.name} --force`")
+        return _decode(dataset, path, store.fetch_command(dataset.name))
     raise DataError("; ".join(problems))
 
 
-def _decode(dataset: DatasetInfo, path: Path, progress: bool, remedy: str) -> tuple[Decoded, store.Meta]:
+def _decode(dataset: DatasetInfo, path: Path, remedy: str) -> tuple[Decoded, store.Meta]:
     try:
-        decoded = decode(dataset.name, path, progress)
+        decoded = decode(dataset.name, path)
     except DataError as error:
         raise DataError(f"{error}; fix: {remedy}") from error
     return decoded, store.describe(dataset, decoded, path, remedy)
@@ -141,10 +140,11 @@ def in_mirror(name: str, mirror: Path) -> list[Path]:
         return [mirror]
     if not mirror.is_dir():
         raise fault(mirror, "a mirror folder", "none", f"set {MIRROR} to a folder that exists, or unset it")
-    patterns = [base + place for base in ("", "*/", "data/*/") for place in LAYOUTS[name].places]
+    layout = LAYOUTS[name]
+    places = (*layout.markers, *layout.places)
+    patterns = [base + place for base in ("", "*/", "data/*/") for place in places]
     hits = (hit for pattern in patterns for hit in sorted(mirror.glob(pattern)) if hit.is_file())
-    markers = LAYOUTS[name].markers
-    return list(dict.fromkeys(hit.parent if hit.name in markers else hit for hit in hits))
+    return list(dict.fromkeys(hit.parent if hit.name in layout.markers else hit for hit in hits))
 
 
 def _place(fresh: Path, folder: Path) -> None:
@@ -155,7 +155,7 @@ def _place(fresh: Path, folder: Path) -> None:
 
 
 @contextmanager
-def _alone(lock: Path, progress: bool) -> Iterator[bool]:
+def _alone(lock: Path) -> Iterator[bool]:
     """Hold `lock`, waiting for another fetch to end; yields False on a file system without locks."""
     from filelock import FileLock, Timeout
 
@@ -164,7 +164,7 @@ def _alone(lock: Path, progress: bool) -> Iterator[bool]:
         try:
             file_lock.acquire(timeout=0)
         except Timeout:
-            _print(progress, f"{lock.stem}: another process is fetching it, waiting")
+            _tell(f"{lock.stem}: another process is fetching it, waiting")
             file_lock.acquire(timeout=WAIT, poll_interval=0.2)
     except Timeout:
         raise fault(lock, f"a free lock within {WAIT:.0f} s", "it held", "end the other fetch") from None

@@ -141,7 +141,7 @@ def read_meta(dataset: DatasetInfo, folder: Path) -> Meta:
     """The checked content of `meta.json`."""
     file = folder / META
     remedy = fetch_command(dataset.name)
-    if not folder.is_dir() or not any(folder.iterdir()):
+    if not any(folder.glob("*")):
         raise fault(folder, f"data set {dataset.name}", "nothing", fetch_command(dataset.name, force=False))
     try:
         meta = TypeAdapter(Meta).validate_json(file.read_bytes())

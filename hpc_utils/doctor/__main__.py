@@ -57,7 +57,6 @@ def _runner(options: Options) -> Runner:
 def _lead(options: Options, console: process.Console) -> int:
     """Print each result as it is known, then write the report; 1 if ranks are missing."""
     began = time.monotonic()
-    colour = sys.stdout.isatty()
     results = []
     runner = None
     signal.signal(signal.SIGTERM, _terminate)
@@ -65,18 +64,18 @@ def _lead(options: Options, console: process.Console) -> int:
         runner = _runner(options)
         for result in runner.lead(console.progress):
             results.append(result)
-            console.line(report.row(result, colour))
+            console.line(report.row(result))
     except (Terminated, OSError, RuntimeError) as error:
         why = str(error) or "the launcher ended the ranks before all checks were made"
         fix = "read what the ranks and the launcher printed: did a rank die, is MASTER_ADDR reachable, is the time over?"
         results.append(failed(f"the checks ended early: {why}"[:300], fix, name="launcher"))
-        console.line(report.row(results[-1], colour))
+        console.line(report.row(results[-1]))
     if runner:
         process.run_with_timeout(runner.context.cleanup.close, WRITING)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the launcher gives 30 s, the report takes less
     contents = report.make(results, runner, time.monotonic() - began)
     written = process.run_with_timeout(lambda: report.write_report(contents), WRITING)
-    console.line(f"\n{report.summary(contents, colour)}")
+    console.line(f"\n{report.summary(contents)}")
     console.line(f"report: {written['facts']}" if "facts" in written else f"no report written: {written}")
     if options.copy:
         atomic.write_json(Path(options.copy), contents)

@@ -64,6 +64,9 @@ class Observation:
     rank: int
     facts: Facts
 
+    def __getitem__(self, name: str) -> Any:
+        return self.facts[name]
+
     def __str__(self) -> str:
         return f"{self.host} rank {self.rank}"
 

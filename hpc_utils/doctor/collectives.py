@@ -6,6 +6,7 @@ import os
 import shutil
 import tempfile
 import time
+from collections import ChainMap
 from pathlib import Path
 
 from hpc_utils.allreduce_cost import bandwidths
@@ -137,7 +138,7 @@ def judge_all_reduce(observations: Observations) -> Result:
     expected = f"at least {ENOUGH:.0%} of {nominal:g} Gbit/s ({source})"
     if 8 * bus >= ENOUGH * nominal:
         return passed(measured, expected=expected)
-    if facts["backend"] == "gloo" and max(observation.facts["busy"] for observation in observations) > BUSY:
+    if facts["backend"] == "gloo" and max(observation["busy"] for observation in observations) > BUSY:
         fix = "gloo adds up on the CPU: give ranks cores of their own, or measure this link with NCCL"
         return unknown(f"{measured}: the processor is the limit here, not the link", fix, expected=expected)
     fix = (
@@ -151,10 +152,7 @@ def _nominal(observations: Observations) -> tuple[float | None, str]:
     """Gbit/s of the slowest node's links together, and the source of that number."""
     if observations[0].facts["link_gbit"]:
         return observations[0].facts["link_gbit"], "--link-gbit"
-    nodes = [
-        {name: gbit for observation in node for name, gbit in observation.facts["links"].items()}
-        for node in by_host(observations).values()
-    ]
+    nodes = [ChainMap(*(observation["links"] for observation in node)) for node in by_host(observations).values()]
     if any(not links or None in links.values() for links in nodes):
         return None, ""
     slowest = min(nodes, key=lambda links: sum(links.values()))
@@ -177,7 +175,7 @@ def measure_clock(context: Context) -> Facts:
 @judge("clock skew", f"at most {APART:g} s between nodes: records compare times")
 def judge_clock(observations: Observations) -> Result:
     """The smallest difference of three: ranks that leave a barrier at different times only increase it."""
-    rounds = zip(*(observation.facts["times"] for observation in observations), strict=True)
+    rounds = zip(*(observation["times"] for observation in observations), strict=True)
     best = min(rounds, key=lambda times: max(times) - min(times))
     apart = max(best) - min(best)
     middle = sorted(best)[len(best) // 2]

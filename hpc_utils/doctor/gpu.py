@@ -8,12 +8,12 @@ it launches a kernel.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpc_utils import provenance
 from hpc_utils.provenance import monitor, nvml
+from hpc_utils.provenance.tools import number
 
 from .check import (
     Context,
@@ -62,7 +62,7 @@ def measure(context: Context) -> Facts:
         "vendor": "nvidia" if any(Path("/dev").glob("nvidia[0-9]*")) else "amd" if Path("/dev/kfd").exists() else "",
         "driver": next((gpu.driver for gpu in gpus), None),
         "driver_cuda": _driver_cuda(),
-        "requested": requested(os.environ),
+        "requested": number(os.environ.get("SLURM_GPUS_ON_NODE")),
         "visible": visible,
         "ranks": context.ranks_per_node,
         "devices": [str(torch.cuda.get_device_properties(mine).uuid)] if mine else [],
@@ -81,22 +81,13 @@ def _kernel_error(device: torch.device) -> str | None:
     return None
 
 
-def requested(environment: Mapping[str, str]) -> int | None:
-    """GPUs of this node that Slurm gave to the job; None if it names none."""
-    number = environment.get("SLURM_GPUS_ON_NODE", "")
-    if number.isdigit():
-        return int(number)
-    listed = environment.get("SLURM_STEP_GPUS") or environment.get("SLURM_JOB_GPUS")
-    return len(listed.split(",")) if listed else None
-
-
 def _driver_cuda() -> str | None:
     """The newest CUDA that the driver runs, such as 12.4; None without NVML."""
     try:
-        number = nvml.library().nvmlSystemGetCudaDriverVersion()
+        version = nvml.library().nvmlSystemGetCudaDriverVersion()
     except Exception:  # pynvml.NVMLError or OSError: no driver
         return None
-    return f"{number // 1000}.{number % 1000 // 10}"
+    return f"{version // 1000}.{version % 1000 // 10}"
 
 
 @judge("driver and torch", "a torch build that the driver and the GPU can run", each=True)
@@ -193,7 +184,7 @@ def judge_clocks(during: Facts | None, after: Facts | None) -> Result:
     if not during or not after:
         by_hand = "`nvidia-smi -q -d PERFORMANCE` (`rocm-smi -c`) by hand"
         return unknown("NVML does not show this GPU's clocks", by_hand)
-    value = {name: f"{number:.0f}" if isinstance(number, int | float) else "?" for name, number in during.items()}
+    value = {name: f"{fact:.0f}" if isinstance(fact, int | float) else "?" for name, fact in during.items()}
     measured = (
         f"{value['clock_mhz']} of {value['most_mhz']} MHz, {value['temperature_celsius']} °C, {value['power_watts']} of "
         f"{value['most_watts']} W under load"

@@ -66,7 +66,7 @@ def judge_transport(observations: Observations) -> Result:
     facts = observations[0].facts
     if facts["backend"] == "gloo":
         return not_applicable("gloo sends host memory over sockets: see interface")
-    paths = {path for observation in observations for path in observation.facts["paths"]}
+    paths = {path for observation in observations for path in observation["paths"]}
     if not paths:
         return unknown(f"{facts['backend']}'s log names no channel", "set NCCL_DEBUG=INFO for a run and read its log")
     measured = f"{facts['backend']} {facts['version']}: {', '.join(sorted(paths))}"
@@ -78,10 +78,10 @@ def judge_transport(observations: Observations) -> Result:
 
 
 def _judge_nodes(observations: Observations, measured: str) -> Result:
-    if on_sockets := [observation for observation in observations if "NET/Socket" in observation.facts["paths"]]:
-        interfaces = sorted({name for observation in on_sockets for name in observation.facts["interfaces"]})
+    if on_sockets := [observation for observation in observations if "NET/Socket" in observation["paths"]]:
+        interfaces = sorted({name for observation in on_sockets for name in observation["interfaces"]})
         measured += f" over {', '.join(interfaces) or 'an interface that the log does not name'}"
-        if faster := [observation for observation in on_sockets if observation.facts["fabric"]]:
+        if faster := [observation for observation in on_sockets if observation["fabric"]]:
             measured += f", although the node has {faster[0].facts['fabric']}"
             return failed(measured, UNUSED, locations(faster))
         if interfaces == ["lo"]:
@@ -89,16 +89,14 @@ def _judge_nodes(observations: Observations, measured: str) -> Result:
             return failed(measured, fix, locations(on_sockets))
         return passed(f"{measured}; no faster network")
     remote = [
-        observation
-        for observation in observations
-        if any(path.startswith("NET/") for path in observation.facts["paths"])
+        observation for observation in observations if any(path.startswith("NET/") for path in observation["paths"])
     ]
     if not remote:
         return unknown(f"{measured}: the log names no channel between nodes")
     how = "with GPUDirect RDMA"
-    if not all(observation.facts["direct"] for observation in remote):
+    if not all(observation["direct"] for observation in remote):
         how = "through host memory (no GPUDirect RDMA: is nvidia_peermem loaded?)"
-    adapters = sorted({name for observation in observations for name in observation.facts["adapters"]})
+    adapters = sorted({name for observation in observations for name in observation["adapters"]})
     return passed(f"{measured} ({', '.join(adapters) or 'adapters not named'}) {how}")
 
 

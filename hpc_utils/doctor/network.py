@@ -121,16 +121,12 @@ def measure_interface(context: Context) -> Facts:
 @judge("interface", "the cluster's network, between nodes not the loopback interface")
 def judge_interface(observations: Observations) -> Result:
     """All ranks' connections: on several nodes none may be on loopback alone."""
-    used = {name: gbit for observation in observations for name, gbit in observation.facts["used"].items()}
+    used = {name: gbit for observation in observations for name, gbit in observation["used"].items()}
     if not used:
         return not_applicable("no connections besides the launcher's")
     names = [f"{name} ({gbit:g} Gbit/s)" if gbit else name for name, gbit in sorted(used.items())]
     measured = f"gloo over {', '.join(names)}"
-    local = [
-        observation
-        for observation in observations
-        if observation.facts["used"] and loopback(observation.facts["used"])
-    ]
+    local = [observation for observation in observations if observation["used"] and loopback(observation["used"])]
     if observations[0].facts["nodes"] > 1 and local:
         fix = "set GLOO_SOCKET_IFNAME to it (`ip -br addr` lists interfaces; `network.interface` in the cluster file)"
         return failed(measured, fix, locations(local))

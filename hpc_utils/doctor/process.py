@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
+import click
+
 from hpc_utils import workspace
 
 if TYPE_CHECKING:
@@ -37,7 +39,7 @@ class Console:
     def line(self, text: str = "") -> None:
         if self.shown:
             self.progress()
-            print(text, flush=True)
+            click.echo(text)  # in colour on a terminal only
 
 
 def run_with_timeout(function: Callable[[], Any], seconds: float) -> dict[str, Any]:
@@ -65,6 +67,19 @@ def repeats_within(ranks: Ranks, repeats: int, seconds: float, console: Console)
         if repeat < repeats and ranks.broadcast((repeat + 1) * mean > seconds):
             console.line(f"only {repeat} of {repeats} repeats: each takes {mean:.0f} s")
             return
+
+
+def slowest_seconds(ranks: Ranks, call: Callable[[], Any], times: int) -> float:
+    """Seconds of one of `times` calls on the slowest rank: the same value on all ranks, so that they decide alike."""
+    import torch
+
+    ranks.barrier()
+    began = time.perf_counter()
+    for _ in range(times):
+        call()
+    ranks.synchronize()
+    seconds = (time.perf_counter() - began) / times
+    return float(ranks.max(torch.tensor([seconds], dtype=torch.float64)))
 
 
 def parse(options: type[Parsed], arguments: Sequence[str]) -> Parsed:

@@ -11,6 +11,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from hpc_utils import paths, provenance
 from hpc_utils.records import atomic
 
@@ -20,12 +22,12 @@ if TYPE_CHECKING:
     from .runner import Runner
 
 WIDTH = 16  # of the longest check's name
-STYLES = {
-    Verdict.PASS: ("✔", "32"),
-    Verdict.FAIL: ("✘", "31;1"),
-    Verdict.UNKNOWN: ("?", "33"),
-    Verdict.NOT_APPLICABLE: ("–", "2"),
-}  # symbol and colour
+SYMBOLS = {
+    Verdict.PASS: click.style("✔", "green"),
+    Verdict.FAIL: click.style("✘", "red", bold=True),
+    Verdict.UNKNOWN: click.style("?", "yellow"),
+    Verdict.NOT_APPLICABLE: click.style("–", dim=True),
+}
 
 Report = Mapping[str, Any]
 
@@ -44,7 +46,7 @@ def make(results: Sequence[Result], runner: Runner | None, seconds: float) -> Re
         "nodes": world // ranks,
         "ranks_per_node": ranks,
         "hosts": sorted({*runner.context.hosts} - {""}) if runner else [],
-        "checks": [{"name": result.name} | asdict(result) for result in results],
+        "checks": list(map(asdict, results)),
         "saw": runner.observed if runner else {},
         "provenance": provenance.collect(),
     }
@@ -66,21 +68,17 @@ def write_report(report: Report) -> Path:
     return folder / "doctor.json"
 
 
-def row(result: Result, colour: bool) -> str:
+def row(result: Result) -> str:
     """One line on the terminal; below a fault where, what was expected and what to do."""
-    lines = [f"{_paint(STYLES[result.verdict][0], result.verdict, colour)} {result.name:{WIDTH}}  {result.measured}"]
+    lines = [f"{SYMBOLS[result.verdict]} {result.name:{WIDTH}}  {result.measured}"]
     if result.verdict in (Verdict.FAIL, Verdict.UNKNOWN):
         details = {"where": result.where, "expected": result.expected, "fix": result.fix}
         lines += [f"  {'':{WIDTH}}  {label}: {text}" for label, text in details.items() if text]
     return "\n".join(lines)
 
 
-def summary(report: Report, colour: bool) -> str:
+def summary(report: Report) -> str:
     """`17 pass, 1 fail, ...` and how long it took."""
     counts = Counter(check["verdict"] for check in report["checks"])
-    parts = [_paint(f"{counts[verdict]} {verdict}", verdict, colour) for verdict in STYLES if counts[verdict]]
+    parts = [f"{counts[verdict]} {verdict}" for verdict in SYMBOLS if counts[verdict]]
     return f"{', '.join(parts)}; {report['nodes']} x {report['ranks_per_node']} ranks, {report['seconds']:.0f} s"
-
-
-def _paint(text: str, verdict: Verdict, colour: bool) -> str:
-    return f"\x1b[{STYLES[verdict][1]}m{text}\x1b[0m" if colour else text

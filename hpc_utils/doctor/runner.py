@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from . import collectives, cpu, environment, gpu, nccl, network, slurm, speed, storage
+from . import collectives, cpu, environment, gpu, nccl, network, speed, storage
 from .check import (
     SECONDS,
     Check,
@@ -49,7 +49,13 @@ CHECKS = (
     Check(gpu.measure, [gpu.judge_driver, gpu.judge_visible], 25, **GPU),
     Check(environment.measure_software, [environment.judge_software], 15, "node"),
     Check(environment.measure_traps, [environment.judge_traps], 10, "node"),
-    Check(slurm.measure_job, [slurm.judge_job], 10, "main", on_timeout="Slurm does not answer: `scontrol ping`"),
+    Check(
+        environment.measure_job,
+        [environment.judge_job],
+        10,
+        "main",
+        on_timeout="Slurm does not answer: `scontrol ping`",
+    ),
     Check(storage.measure_results, [storage.judge_results], 15, "node", **DISK),
     Check(storage.measure_shared, [storage.judge_shared], 12, "node", several="nodes", **DISK),
     Check(storage.measure_data, [storage.judge_data], 15, "node", **DISK),

@@ -68,12 +68,10 @@ def _gflops(ranks: Ranks, dtype: torch.dtype, seconds: float) -> float:
 @judge("compute", f"every rank within {STRAGGLER:.0%} of the median")
 def judge_compute(observations: Observations) -> Result:
     """All ranks' fp32 rates side by side."""
-    rates = [observation.facts["gflops"]["fp32"] for observation in observations]
+    rates = [observation["gflops"]["fp32"] for observation in observations]
     middle = median(rates)
-    slowest = min(observations, key=lambda observation: observation.facts["gflops"]["fp32"])
-    bf16 = [
-        observation.facts["gflops"]["bf16"] for observation in observations if observation.facts["gflops"]["bf16"]
-    ]
+    slowest = min(observations, key=lambda observation: observation["gflops"]["fp32"])
+    bf16 = [observation["gflops"]["bf16"] for observation in observations if observation["gflops"]["bf16"]]
     fast = f"{_flops(median(bf16))} in bf16" if bf16 else "no bf16"
     measured = f"{observations[0].facts['device']}: {_flops(middle)} in fp32, {fast}"
     if len(observations) == 1:
@@ -86,7 +84,7 @@ def judge_compute(observations: Observations) -> Result:
         "every step waits for the slowest: does another process use that device or core (`nvidia-smi`, `top`), is it "
         "hot or throttled (clocks, below)? If it stays so, exclude the node (`--exclude`) and contact support"
     )
-    return failed(f"{measured}: {slowest} on {slowest.facts['on']}", fix, locations(slow))
+    return failed(f"{measured}: {slowest} on {slowest['on']}", fix, locations(slow))
 
 
 def _flops(gflops: float) -> str:

@@ -39,10 +39,9 @@ def filesystem(folder: Path) -> str | None:
 
 def space(folder: Path) -> Facts:
     """File system, free bytes and free files (None where it does not count them) of where `folder` lies."""
-    existing = next(path for path in (folder, *folder.parents) if path.exists())
-    free = os.statvfs(existing)
+    free = os.statvfs(next(path for path in (folder, *folder.parents) if path.exists()))
     return {
-        "filesystem": filesystem(existing),
+        "filesystem": filesystem(folder),
         "free_bytes": free.f_bavail * free.f_frsize,
         "free_files": free.f_favail if free.f_files else None,
     }
@@ -149,9 +148,9 @@ def _appears(path: Path, seconds: float) -> float | None:
 @judge("shared results", "a file that one node writes is seen by all")
 def judge_shared(observations: Observations) -> Result:
     """All nodes' answers."""
-    if blind := [observation for observation in observations if observation.facts["seconds"] is None]:
+    if blind := [observation for observation in observations if observation["seconds"] is None]:
         return failed(f"not seen by {len(blind)} of {len(observations)} nodes", ELSEWHERE, locations(blind))
-    latest = max(observation.facts["seconds"] for observation in observations)
+    latest = max(observation["seconds"] for observation in observations)
     return passed(f"seen by {len(observations)} nodes after at most {latest:.1f} s")
 
 
@@ -160,7 +159,7 @@ def measure_data(context: Context) -> Facts:
     files = paths.data().glob(f"*/{IMAGES}")
     largest = max(files, key=lambda path: path.stat().st_size, default=None)
     return {
-        "filesystem": filesystem(next(path for path in (paths.data(), *paths.data().parents) if path.exists())),
+        "filesystem": filesystem(paths.data()),
         "read": _read_speed(largest, context.share(0.25, 3.0)) if largest else None,
         "bytes": largest.stat().st_size if largest else 0,
         "available": list(filter(available, datasets.DATASETS)),
@@ -211,19 +210,15 @@ def available(name: str) -> bool:
 )
 def judge_data(observations: Observations) -> Result:
     """All nodes' data sets side by side, and how fast they are read."""
-    names = sorted({name for observation in observations for name in observation.facts["available"]})
+    names = sorted({name for observation in observations for name in observation["available"]})
     for name in names:
-        if nodes_without := [
-            observation for observation in observations if name not in observation.facts["available"]
-        ]:
+        if nodes_without := [observation for observation in observations if name not in observation["available"]]:
             fix = "set HPC_DATA to a folder that all nodes see, or copy the data to every node's disk"
             return failed(f"{name} is not on every node", fix, locations(nodes_without))
     if not names:
         return unknown("no data set", "hpc data fetch cifar10 (on a node with internet)")
     slow = [
-        observation
-        for observation in observations
-        if observation.facts["bytes"] > 2**20 and observation.facts["read"] < SLOWEST
+        observation for observation in observations if observation["bytes"] > 2**20 and observation["read"] < SLOWEST
     ]
     facts = (slow or observations)[0].facts
     measured = ", ".join(names)

@@ -10,8 +10,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from hpc_utils import workspace
 from hpc_utils.provenance.cpu import usable
-from hpc_utils.workspace import Workspace
 
 RECORD = 256  # bytes of the file for each logical CPU: a run locks them, and describes itself there
 
@@ -23,8 +23,7 @@ def lock_cores(run: str) -> Iterator[None]:
     The kernel releases the locks when this process ends. Jobs with cores of their own do not wait for each other, nor
     do different users, runs marked as shared (`HPC_SHARED`), and those that a run's own cells start.
     """
-    workspace = Workspace.current()
-    if workspace.shared or workspace.launch.owner:
+    if workspace.is_shared() or workspace.launch().owner:
         yield
         return
     cpus = usable()

@@ -16,8 +16,7 @@ from pathlib import Path
 from shlex import quote
 from string import Template
 
-from hpc_utils import capability, paths, provenance
-from hpc_utils.workspace import Workspace, environment
+from hpc_utils import capability, paths, provenance, workspace
 
 from . import slurm_commands
 from .cluster import Cluster, ClusterError, NodeType
@@ -64,12 +63,13 @@ def options(cluster: Cluster, node: NodeType, layout: Layout, *, devices: bool =
 def variables(folder: Path, layout: Layout) -> dict[str, str]:
     """The values that job scripts read: variables, never parts of a command, since paths may contain any
     character."""
-    workspace = Workspace.current()
     ours = {"HPC_JOB_ENVIRONMENT": str(folder / "environment.sh"), "RANKS_PER_NODE": str(layout.ranks_per_node)}
     # Jobs run in the clone; a user's own workload is in the folder of the submission.
-    if Path.cwd() != workspace.project:
-        ours["PYTHONPATH"] = os.pathsep.join(filter(None, [str(Path.cwd()), environment().get("PYTHONPATH")]))
-    return workspace.variables | ours
+    if Path.cwd() != workspace.project():
+        ours["PYTHONPATH"] = os.pathsep.join(
+            filter(None, [str(Path.cwd()), workspace.environment().get("PYTHONPATH")])
+        )
+    return workspace.variables() | ours
 
 
 def output(folder: Path, name: str) -> str:
@@ -128,7 +128,7 @@ def folders(cluster: Cluster) -> dict[str, str]:
     Raises:
         ClusterError: a variable that the cluster file uses is not set.
     """
-    inherited = environment()
+    inherited = workspace.environment()
     assignments = {}
     for name, key in {"HPC_RESULTS": "results", "HPC_DATA": "data"}.items():
         if (path := getattr(cluster.storage, key)) and not inherited.get(name):

@@ -23,7 +23,7 @@ from hpc_utils.config import ConfigError
 from hpc_utils.records.claim import assume_alive
 from hpc_utils.records.folder import AlreadyComplete, RunFolder, read_json
 from hpc_utils.records.load import Refused, verify
-from hpc_utils.workspace import Launch, Workspace
+from hpc_utils.workspace import Launch
 
 from . import core_lock, exports, failure
 from .external_launcher import ExternalLauncher
@@ -195,9 +195,8 @@ def _claim(request: Request, redo: bool, is_gone: Callable[[Mapping[str, Any]], 
 
 def _start(request: Request, folder: Path, launcher: Sequence[str], *, cold: bool) -> LocalRanks | ExternalLauncher:
     """Start the ranks, or the launcher that starts them."""
-    settings = Workspace.current()
     record = Launch(owner=str(folder), run=str(folder))
-    environment = workspace.child_environment() | settings.variables | record.variables | {"PYTHONUNBUFFERED": "1"}
+    environment = workspace.child_environment() | workspace.variables() | record.variables | {"PYTHONUNBUFFERED": "1"}
     arguments = [str(request.notebook), str(folder)]
     config = request.config
     if not launcher and request.launcher:

@@ -34,20 +34,19 @@ NODE_CORES = "HPC_NODE_CORES"  # the variable that holds this node's share of a 
 
 def collect(extra_files: Iterable[Path] = (), root: Path | None = None) -> dict[str, Any]:
     """The provenance record of this process; it neither raises nor hangs."""
-    faults: list[str] = []
-    extra_files = tuple(extra_files)
-    return {
-        "digest": attempt(lambda: measuring_digest(extra_files, root), faults),
-        "digest_rule": RULE,
-        "commit": attempt(lambda: commit(root), faults),
-        "dirty": attempt(lambda: dirty(root), faults),
-        "collected_at": datetime.now(UTC).isoformat(timespec="milliseconds"),
-        "versions": attempt(versions, faults),
-        "hardware_id": attempt(hardware_id, faults),
-        "hardware": attempt(lambda: asdict(hardware()), faults),
-        "start": start,
-        "job": attempt(lambda: asdict(job()), faults),
-        "host": attempt(lambda: asdict(host()), faults),
-        "environment": attempt(environment, faults),
-        "faults": faults,
+    probes = {
+        "digest": lambda: measuring_digest(extra_files, root),
+        "digest_rule": lambda: RULE,
+        "commit": lambda: commit(root),
+        "dirty": lambda: dirty(root),
+        "collected_at": lambda: datetime.now(UTC).isoformat(timespec="milliseconds"),
+        "versions": versions,
+        "hardware_id": hardware_id,
+        "hardware": lambda: asdict(hardware()),
+        "start": lambda: start,
+        "job": job,
+        "host": host,
+        "environment": environment,
     }
+    faults: list[str] = []
+    return {name: attempt(probe, faults) for name, probe in probes.items()} | {"faults": faults}

@@ -10,7 +10,6 @@ import runpy
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -43,34 +42,6 @@ SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|COOKIE", re.IGNOREC
 PRIVATE = re.compile(r"://[^/\s]*@|\b\d{1,3}(\.\d{1,3}){3}\b|([0-9a-f]{0,4}:){3}", re.IGNORECASE)
 
 
-@dataclass(frozen=True)
-class Host:
-    """Host name, operating system, kernel, C library, container and loaded modules; None: none, or not known."""
-
-    hostname: str
-    os: str
-    kernel: str
-    libc: str | None
-    container: str | None
-    modules: str | None
-
-
-@dataclass(frozen=True)
-class Job:
-    """A job as its scheduler describes it; `scheduler` is None outside one."""
-
-    scheduler: str | None = None
-    id: str | None = None
-    array_job_id: str | None = None
-    array_task_id: str | None = None
-    name: str | None = None
-    partition: str | None = None
-    account: str | None = None
-    nodelist: str | None = None
-    nodes: int | None = None
-    restart_count: int = 0
-
-
 def versions() -> dict[str, str | None]:
     """The versions of Python, packages and the libraries of torch, without importing any; None if not known."""
     package_versions: dict[str, str | None] = {"python": sys.version.split()[0]}
@@ -93,39 +64,37 @@ def environment(variables: Mapping[str, str] | None = None) -> dict[str, str]:
     }
 
 
-def host() -> Host:
-    """The system that this process runs on."""
+def host() -> dict[str, str | None]:
+    """The system that this process runs on; None: there is none, or it is not known."""
     release = None
     with suppress(OSError):
         release = platform.freedesktop_os_release().get("PRETTY_NAME")
     if sys.platform == "darwin":
         release = f"macOS {platform.mac_ver()[0]}"
     system = os.uname()
-    return Host(
-        hostname=system.nodename,
-        os=release or system.sysname,
-        kernel=system.release,
-        libc=" ".join(filter(None, platform.libc_ver())) or None,
-        container=_container(),
-        modules=" ".join(filter(None, os.environ.get("LOADEDMODULES", "").split(":"))) or None,
-    )
+    return {
+        "hostname": system.nodename,
+        "os": release or system.sysname,
+        "kernel": system.release,
+        "libc": " ".join(filter(None, platform.libc_ver())) or None,
+        "container": _container(),
+        "modules": os.environ.get("LOADEDMODULES", "").replace(":", " ").strip() or None,
+    }
 
 
-def job(environment: Mapping[str, str] | None = None) -> Job:
-    """The Slurm job that this process runs in; `Job()` outside one."""
-    get = (os.environ if environment is None else environment).get
-    if not get("SLURM_JOB_ID"):
-        return Job()
-    fields = {
-        "id": "JOB_ID", "array_job_id": "ARRAY_JOB_ID", "array_task_id": "ARRAY_TASK_ID", "name": "JOB_NAME",
-        "partition": "JOB_PARTITION", "account": "JOB_ACCOUNT", "nodelist": "JOB_NODELIST",
-    }  # fmt: skip
-    return Job(
-        scheduler="slurm",
-        **{field: get(f"SLURM_{name}") for field, name in fields.items()},
-        nodes=number(get("SLURM_JOB_NUM_NODES")),
-        restart_count=number(get("SLURM_RESTART_COUNT")) or 0,  # Slurm sets it from the first restart on
-    )
+def job(environment: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """The Slurm job that this process runs in; its `scheduler` is None outside one."""
+    variables = os.environ if environment is None else environment
+    if not variables.get("SLURM_JOB_ID"):
+        variables = {}
+    names = ("id", "name", "partition", "account", "nodelist")
+    return {
+        "scheduler": "slurm" if variables else None,
+        **{name: variables.get(f"SLURM_JOB_{name.upper()}") for name in names},
+        **{name: variables.get(f"SLURM_{name.upper()}") for name in ("array_job_id", "array_task_id")},
+        "nodes": number(variables.get("SLURM_JOB_NUM_NODES")),
+        "restart_count": number(variables.get("SLURM_RESTART_COUNT")) or 0,  # set from the first restart on
+    }
 
 
 def _container() -> str | None:

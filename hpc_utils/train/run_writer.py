@@ -106,7 +106,7 @@ class RunWriter:
                 "share_period": ranks.share and ranks.share.period,
                 "pinned": bool(ranks.cores),
                 "oversubscribed": ranks.oversubscribed,
-                "shared": workspace.Workspace.current().shared,
+                "shared": workspace.is_shared(),
                 "hardware_id": provenance.hardware_id(),
                 "restarts": len(self._former),
                 "remarks": self._remarks,

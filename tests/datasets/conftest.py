@@ -58,7 +58,7 @@ def fetched(mirror, tmp_path_factory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HPC_DATA", str(folder))
         for name in ("cifar10", "mnist", "tiny-imagenet"):
-            fetch(name, mirror=mirror, progress=False)
+            fetch(name, mirror=mirror)
     return folder
 
 

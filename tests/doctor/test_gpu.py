@@ -101,18 +101,6 @@ def test_ranks_that_share_a_device_are_named_but_not_across_nodes() -> None:
     assert gpu.judge_visible(seen(one, one)).verdict is Verdict.PASS
 
 
-@pytest.mark.parametrize(
-    ("environment", "number"),
-    [
-        ({"SLURM_GPUS_ON_NODE": "2", "SLURM_JOB_GPUS": "0,1,2,3"}, 2),
-        ({"SLURM_JOB_GPUS": "3"}, 1),
-        ({"SLURM_JOB_ID": "7"}, None),
-    ],
-)
-def test_gpus_that_slurm_gave(environment, number) -> None:
-    assert gpu.requested(environment) == number
-
-
 def test_clocks_are_those_of_nvml(monkeypatch) -> None:
     import torch
 

@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict, replace
 from types import SimpleNamespace
 
+import click
 import pytest
 
 from hpc_utils.doctor import report
@@ -55,7 +56,8 @@ def test_checks_that_never_began_have_a_report_too() -> None:
 
 
 def test_rows_and_summary_on_the_terminal() -> None:
-    assert report.row(RESULTS[0], colour=False) == "✔ first             all | well"
-    assert len(report.row(RESULTS[1], colour=False).splitlines()) == 4  # with where, expected, fix
-    assert "\x1b[31;1m✘\x1b[0m" in report.row(RESULTS[1], colour=True)
-    assert report.summary(made(), colour=False).startswith("1 pass, 1 fail, 1 unknown, 1 not applicable; 2 x 4 ranks")
+    assert click.unstyle(report.row(RESULTS[0])) == "✔ first             all | well"
+    assert len(report.row(RESULTS[1]).splitlines()) == 4  # with where, expected, fix
+    assert "\x1b[31m\x1b[1m✘\x1b[0m" in report.row(RESULTS[1])
+    assert max(len(name) for one in CHECKS for judge in one.judges for name in [judge.name]) == report.WIDTH
+    assert report.summary(made()).startswith("1 pass, 1 fail, 1 unknown, 1 not applicable; 2 x 4 ranks")

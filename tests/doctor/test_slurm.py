@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hpc_utils.doctor import slurm
+from hpc_utils.doctor import environment
 from hpc_utils.doctor.check import Verdict
 
 from .conftest import alone
@@ -30,7 +30,7 @@ def shown(**different: str) -> dict:
 
 
 def test_output_of_scontrol() -> None:
-    assert slurm.parse_job(JOB) == RUNNING["shown"]
+    assert environment.parse_job(JOB) == RUNNING["shown"]
 
 
 @pytest.mark.parametrize(
@@ -46,18 +46,18 @@ def test_output_of_scontrol() -> None:
     ],
 )
 def test_time_limit_and_requeue(facts, verdict, fix) -> None:
-    found = slurm.judge_job(facts)
+    found = environment.judge_job(facts)
     assert found.verdict is verdict
     assert fix in found.fix
 
 
 def test_variables_of_an_ended_job_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
-    assert slurm.judge_job(slurm.measure_job(alone())).verdict is Verdict.NOT_APPLICABLE
+    assert environment.judge_job(environment.measure_job(alone())).verdict is Verdict.NOT_APPLICABLE
     (tmp_path / "scontrol").write_text(
         '#!/bin/sh\necho "slurm_load_jobs error: Invalid job id specified" >&2; exit 1\n'
     )
     (tmp_path / "scontrol").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.setenv("SLURM_JOB_ID", "4711")
-    assert slurm.judge_job(slurm.measure_job(alone())).verdict is Verdict.FAIL
+    assert environment.judge_job(environment.measure_job(alone())).verdict is Verdict.FAIL

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hpc_utils.allreduce_cost import bandwidths
 from hpc_utils.config import ConfigError
-from hpc_utils.doctor.process import Console, repeats_within
+from hpc_utils.doctor.process import Console, repeats_within, slowest_seconds
 
 if TYPE_CHECKING:
     import torch
@@ -53,14 +52,24 @@ def measure(
 
     buffer = torch.zeros(largest * 2**20 // 4, device=ranks.device)  # sums stay zero, however often
     groups = list(_groups(ranks, parts))
+    records = {}
     plan = []
     for group in groups:
+        samples = []
         for bytes_, times in _sizes(ranks, group, buffer, smallest, repeats, seconds / len(groups), console):
-            plan.append((group, bytes_, times, []))
+            samples.append({"bytes": bytes_, "seconds": []})
+            plan.append((group, samples[-1], times))
+        records[group.name] = {
+            "ranks": group.nodes * group.ranks_per_node,
+            "nodes": group.nodes,
+            "ranks_per_node": group.ranks_per_node,
+            "samples": samples,
+        }
     for repeat in repeats_within(ranks, repeats, 2 * seconds, console):
-        for group, bytes_, times, measured in plan:
-            console.progress(f"{group.name}, {size(bytes_)}, repeat {repeat} of {repeats}")
-            measured.append(all_reduce_seconds(ranks, buffer[: bytes_ // 4], times, group.processes))
+        for group, sample, times in plan:
+            console.progress(f"{group.name}, {size(sample['bytes'])}, repeat {repeat} of {repeats}")
+            message = buffer[: sample["bytes"] // 4]
+            sample["seconds"].append(all_reduce_seconds(ranks, message, times, group.processes))
     return {
         "backend": ranks.backend,
         "device": ranks.device_kind,
@@ -69,17 +78,7 @@ def measure(
         "ranks_per_node": ranks.ranks_per_node,
         "world_size": ranks.world_size,
         "link_gbit": link_gbit,
-        "groups": {
-            group.name: {
-                "ranks": group.nodes * group.ranks_per_node,
-                "nodes": group.nodes,
-                "ranks_per_node": group.ranks_per_node,
-                "samples": [
-                    {"bytes": bytes_, "seconds": measured} for part, bytes_, _, measured in plan if part is group
-                ],
-            }
-            for group in groups
-        },
+        "groups": records,
     }
 
 
@@ -141,19 +140,8 @@ def _sizes(
 
 
 def all_reduce_seconds(ranks: Ranks, tensor: torch.Tensor, times: int, group: Any) -> float:
-    """Seconds of one of `times` all-reduces of `group` on the slowest rank: the same value on all ranks, so that they decide alike.
-    None: this rank is not a member."""
-    import torch
-
-    mine = 0.0
-    ranks.barrier()
-    if group is not None:
-        began = time.perf_counter()
-        for _ in range(times):
-            ranks.all_reduce(tensor, group)
-        ranks.synchronize()
-        mine = (time.perf_counter() - began) / times
-    return float(ranks.max(torch.tensor([mine], dtype=torch.float64)))
+    """Seconds of one of `times` all-reduces of `group` on the slowest rank. None: this rank is not a member."""
+    return slowest_seconds(ranks, lambda: group is not None and ranks.all_reduce(tensor, group), times)
 
 
 def size(number: float) -> str:

@@ -11,6 +11,7 @@ import statistics
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -39,12 +40,11 @@ def profile(config: RunConfig, batches: Sequence[int], repeats: int, tell: Calla
         config: what is computed; the number of epochs and the layout do not matter.
         tell: called with a line after each repeat.
     """
-    single_device = {"parallel": "none", "global_batch": max(batches), "batch_per_device": None, "evaluate_every": 0}
-    config = config.model_copy(update=single_device | {"link_gbit": None})
-    exact = precision.matmul_precision(config.precision, deterministic=config.deterministic)
+    single_device = {"parallel": "none", "global_batch": max(batches), "batch_per_device": None}
+    config = config.model_copy(update=single_device | {"evaluate_every": 0, "link_gbit": None})
     with (
         setup(config) as ranks,
-        exact,
+        precision.matmul_precision(config.precision, deterministic=config.deterministic),
         contextlib.ExitStack() as captured,
         tempfile.TemporaryDirectory(prefix="hpc-compute-") as folder,
     ):
@@ -52,8 +52,8 @@ def profile(config: RunConfig, batches: Sequence[int], repeats: int, tell: Calla
         stopwatch = Stopwatch(ranks, Path(folder))
         trainer = Trainer(config, ranks, stopwatch)
         trainer.model.train()
-        gradients = [(name, weight) for name, weight in trainer.model.named_parameters() if weight.requires_grad]
-        for name, weight in gradients if not config.step_graph else ():
+        weights = {name: weight for name, weight in trainer.model.named_parameters() if weight.requires_grad}
+        for name, weight in weights.items() if not config.step_graph else ():
             weight.register_post_accumulate_grad_hook(lambda _, name=name: stopwatch.ready(name))
         for batch in batches:
             _steps(trainer, stopwatch, batch, WARM_UP)
@@ -72,17 +72,15 @@ def profile(config: RunConfig, batches: Sequence[int], repeats: int, tell: Calla
                     times[batch]["step"].append(statistics.mean(t.seconds for t in stopwatch.finish()[SETTLE:]))
                     continue
                 _steps(trainer, stopwatch, batch, SETTLE + 1)
-                step = stopwatch.finish()[-1]
-                for phase, seconds in step.phases.items():
+                for phase, seconds in stopwatch.finish()[-1].phases.items():
                     times[batch][phase].append(seconds)
                 for name, fraction in stopwatch.fractions():
                     fractions[name].append(fraction)
             tell(f"repeat {number} of {repeats}")
-        bytes_of = {name: parameter.nbytes for name, parameter in trainer.model.named_parameters()}
-        order = sorted(
-            ((name, statistics.median(parameter_fractions)) for name, parameter_fractions in fractions.items()),
-            key=lambda item: item[1],
-        )
+        ready = [
+            {"name": name, "bytes": weights[name].nbytes, "fraction": statistics.median(weight_fractions)}
+            for name, weight_fractions in fractions.items()
+        ]
         hardware = provenance.hardware_id()
         record = computed(config) | {
             "hardware_id": provenance.HardwareId.parse(hardware).machine or hardware,
@@ -90,18 +88,21 @@ def profile(config: RunConfig, batches: Sequence[int], repeats: int, tell: Calla
             "device": ranks.device_kind,
             "device_name": ranks.device_name,
             "parameters": stopwatch.facts["parameters"],
-            "gradient_bytes": sum(weight.nbytes for _, weight in gradients),
+            "gradient_bytes": sum(weight.nbytes for weight in weights.values()),
             "batches": [{"batch": batch, **phase_times} for batch, phase_times in times.items()],
-            "ready": [{"name": name, "bytes": bytes_of[name], "fraction": fraction} for name, fraction in order],
+            "ready": sorted(ready, key=itemgetter("fraction")),
             "provenance": provenance.collect(source_code.files(config.workload)),
         }
-    compiled = "" if config.compile == "off" else config.compile
-    captured = "step-graph" if config.step_graph else ""
-    what = (
-        *(config.workload, record["dataset"], config.precision, compiled, captured),
+    name = [
+        config.workload,
+        record["dataset"],
+        config.precision,
+        "" if config.compile == "off" else config.compile,
+        "step-graph" if config.step_graph else "",
         f"t{record['threads_per_rank']:g}",
-    )
-    return probes.keep(KIND, "-".join(filter(None, [*what, record["hardware_id"]])), record)
+        record["hardware_id"],
+    ]
+    return probes.keep(KIND, "-".join(filter(None, name)), record)
 
 
 def _steps(trainer: Trainer, stopwatch: Stopwatch, batch: int, count: int) -> None:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-import time
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ import numpy as np
 
 from hpc_utils import datasets, paths, workspace
 from hpc_utils.config import ConfigError, RunConfig
-from hpc_utils.doctor.process import Console, repeats_within
+from hpc_utils.doctor.process import Console, repeats_within, slowest_seconds
 from hpc_utils.doctor.storage import IMAGES, drop_cache, filesystem, read_batches
 from hpc_utils.records import probes
 
@@ -153,7 +153,7 @@ class _Place:
         self.ranks.barrier()
         path = self.home / self.dataset / IMAGES
         duration, size, reads = read_batches(path, mine, seconds=PASS, most=most)
-        slowest, fewest = self._max(duration, -reads)
+        slowest, fewest = self.ranks.max(torch.tensor([duration, -reads], dtype=torch.float64)).tolist()
         return slowest, int(self.ranks.sum(torch.tensor([size], dtype=torch.float64))), -int(fewest)
 
     def load(self) -> None:
@@ -162,23 +162,11 @@ class _Place:
             with workspace.using(HPC_DATA=str(self.home)):
                 batches = load_batches(self.dataset, load["batch"], self.ranks)
             next(batches)  # shuffles, allocates memory
-            once = self._seconds_per_batch(batches, 1)
+            next_batch = partial(next, batches)
+            once = slowest_seconds(self.ranks, next_batch, 1)
             times = max(1, min(MOST, round(MOMENT / once)))
-            load["seconds_per_batch"].append(self._seconds_per_batch(batches, times))
-
-    def _seconds_per_batch(self, batches: Iterator[Any], times: int) -> float:
-        """On the slowest rank."""
-        self.ranks.barrier()
-        began = time.perf_counter()
-        for _ in range(times):
-            next(batches)
-        self.ranks.synchronize()
-        return self._max((time.perf_counter() - began) / times)[0]
-
-    def _max(self, *values: float) -> list[float]:
-        import torch
-
-        return self.ranks.max(torch.tensor(values, dtype=torch.float64)).tolist()
+            seconds = slowest_seconds(self.ranks, next_batch, times)
+            load["seconds_per_batch"].append(seconds)
 
 
 @contextmanager

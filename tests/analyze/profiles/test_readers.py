@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from hpc_utils.analyze.profiles import readers
+from hpc_utils.analyze.profiles.breakdown import breakdowns
 from hpc_utils.analyze.profiles.judge import judge
 from hpc_utils.analyze.profiles.readers import FileKind
 from hpc_utils.analyze.profiles.timeline import ProfileError, world
@@ -126,7 +127,7 @@ def test_two_files_of_one_rank_are_reported_and_files_without_one_are_each_anoth
         (tmp_path / f"rank0-{name}.json").rename(tmp_path / f"{name}.json")
     found = readers.gather([tmp_path]).timelines
     assert world(found) == (2, 2)
-    assert [part["communication_ns"] for part in breakdown.breakdowns(found)] == [None, None], "unknown, not zero"
+    assert [part["communication_ns"] for part in breakdowns(found)] == [None, None], "unknown, not zero"
 
 
 def test_what_is_no_profile_is_refused(tmp_path: Path) -> None:
