@@ -109,6 +109,9 @@ class _Loader:
             shift=source.padding, flip=source.flip, mean=source.mean, std=source.std,
         )  # fmt: skip
 
+    def close(self) -> None:
+        """Nothing to end: the threads are the rank's own."""
+
     def batches(self, indices: Iterable[Tensor], epoch: int, done: int = 0) -> Iterator[Batch]:
         for images, labels in self._batches.of(torch.cat([*indices]).numpy(), epoch):
             yield images, torch.from_numpy(labels)

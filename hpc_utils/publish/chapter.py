@@ -28,7 +28,7 @@ from hpc_utils.plural import counted
 from hpc_utils.records import atomic, fingerprint
 from hpc_utils.records.study import StudyIndex, Targets
 
-from . import exports, formatting, tables
+from . import exports, tables
 from .exports import BEHIND, ExportError
 from .plots import style
 from .plots.chart import Chart
@@ -100,17 +100,13 @@ class Chapter:
             files: evidence besides runs.
 
         Raises:
-            ExportError: there is no name, or it is used; a unit is unknown; the chapter did not read the runs.
+            ExportError: there is no name, or it is used; the chapter did not read the runs.
         """
         table = _described(data, name, caption, **description)
         if data.empty:
             return data
         column_units = {column: unit_of(column, data[column]) for column in data if column not in BEHIND}
         column_units = {column: unit for column, unit in column_units.items() if unit}
-        if unknown := sorted({unit for unit in column_units.values() if not formatting.is_known(unit)}):
-            raise ExportError(
-                f"{name} has the units {', '.join(unknown)}, which publish/formatting.py does not declare"
-            )
         details = {"measure": table.measure, "units": column_units, "span": table.span, "evidence": list(files)}
         path = self.results / "tables" / f"{self.name(table.name)}.csv"
         atomic.write_text(path, _csv(data))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from hpc_utils import paths
 
-from .formatting import UNITS
+from .formatting import UNITS, is_known
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,13 +47,15 @@ def catalogue() -> Mapping[str, Quantity]:
     """{column: its quantity}, those of the companions included.
 
     Raises:
-        ValueError: two files declare a name differently.
+        ValueError: two files declare a name differently, or a unit is unknown.
     """
     quantities = {}
     files = [Path(__file__).with_suffix(".toml"), *sorted(paths.root().glob("companions/*/quantities.toml"))]
     for file in files:
         for name, declared in tomllib.loads(file.read_text()).items():
             quantity = Quantity(**{"label": name.replace("_", " ")} | declared)
+            if not is_known(quantity.unit):
+                raise ValueError(f"{file}: the unit {quantity.unit} of {name!r} is not in publish/formatting.py")
             if quantities.setdefault(name, quantity) != quantity:
                 raise ValueError(
                     f"{file} declares {name!r} otherwise than another quantities.toml: rename the column"

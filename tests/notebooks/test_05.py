@@ -72,7 +72,7 @@ def test_an_ablation_and_a_factorial_are_described(executed, as_ladder, tmp_path
     for cited, unit in (
         ("speed-speeds[study=mine, label=plain]", "samples/s"),
         ("speed-learnt.verdict[study=mine, step=bf16, measure=accuracy]", "text"),
-        ("speed-phases.data[study=mine, step=plain]", "ms"),
+        ("speed-phases.data_seconds[study=mine, step=plain]", "s"),
         ("speed-best-points[study=mine]", "ratio"),
         ("speed-effects[study=mine, effect=noise]", "share"),
         ("speed-process-group[study=mine, series=combined, precision=bf16]", "ratio"),

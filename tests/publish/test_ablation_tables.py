@@ -18,7 +18,7 @@ def test_a_step_is_described_with_profile_gain_cost_and_verdict() -> None:
     for part in ("`whole-batches=true`", "1 → 0.435", "2.30 [2.30, 2.30]", "+10.0 %", "+1.00 s", "within 0.5 points"):
         assert part in first
     assert "no GPU" in last
-    table = ablation_tables.steps(gains, judged)
+    table = ablation_tables.steps(gains, judged).set_index("step")
     assert table.loc["cuda-graphs", "not applicable"] == "no GPU" and table.loc["bf16", "alone"].startswith("1.30 [")
     best = ablation.best(runs, study)
     own = judged[judged.step == best.name]

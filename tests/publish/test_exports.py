@@ -43,10 +43,10 @@ def test_a_table_rests_on_the_runs_of_its_columns_or_of_its_caller(result_set: P
     assert f"{len(chapter.runs)} complete runs" in chapter.overview().data and chapter.targets.strong_ranks
     one, other, third = chapter.runs.run_id[:3]
     data = pd.DataFrame({"a": [1, 2], "runs": [(one, other), (other,)], "gain_runs": [(third,), ()]})
-    chapter.table(data, "t", "")
+    chapter.show(data, "t", "It.")
     chapter.export(data, "v", "", runs=[one])
     chapter.figure(chart(data, "f"), chart(data, "g").of([one, one]).named("h"))
-    chapter.table(ONE.head(0), "links", "", missing="`hpc submit links`")
+    chapter.show(ONE.head(0), "links", "It.", missing="`hpc submit links`")
     chapter.close()
     found = exports.read_exports(result_set)
     assert set(found.tables) == {"laptop-scaling-t", "laptop-scaling-v"}, "an empty table is not exported"
@@ -61,8 +61,8 @@ def test_invalid_exports_are_refused(result_set: Path) -> None:
         add()
         with pytest.raises(ExportError, match="two"):
             add()
-    with pytest.raises(ExportError, match="GFLOP/s"):
-        chapter.export(ONE, "u", "", units={"ranks": "GFLOP/s"})
+    with pytest.raises(ExportError, match="without a name"):
+        chapter.export(ONE)
     with pytest.raises(ExportError, match="no-such-run"):
         chapter.export(ONE, "u", "", runs=["no-such-run"])
     chapter.export(ONE, "u", "", files=["probes/none.json"])

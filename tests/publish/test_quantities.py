@@ -59,14 +59,23 @@ def test_a_column_of_the_records_has_the_unit_of_its_records() -> None:
     assert declared == {name: OF_RECORDS[units[name]] for name in declared} and "throughput" in declared
 
 
-def test_a_companion_cannot_declare_a_name_otherwise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("declared", "message"),
+    [
+        ('speedup = { unit = "share", means = "another" }', "declares 'speedup' otherwise"),
+        ('rate_of_mine = { unit = "GFLOP/s", means = "mine" }', "unit GFLOP/s of 'rate_of_mine'"),
+    ],
+)
+def test_a_companion_s_wrong_declaration_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, declared: str, message: str
+) -> None:
     folder = tmp_path / "companions/mine"
     folder.mkdir(parents=True)
-    (folder / "quantities.toml").write_text('speedup = { unit = "share", means = "another" }\n')
+    (folder / "quantities.toml").write_text(f"{declared}\n")
     monkeypatch.setattr(paths, "root", lambda: tmp_path)
     quantities.catalogue.cache_clear()
     try:
-        with pytest.raises(ValueError, match="declares 'speedup' otherwise"):
+        with pytest.raises(ValueError, match=message):
             quantities.catalogue()
     finally:
         monkeypatch.undo()

@@ -92,7 +92,7 @@ def test_what_to_expect_is_compared_with_what_was_measured(measured: pd.DataFram
     for on_gpus in (True, False):
         found = workshop.expected(workshop.configurations(measured, "protocol"), on_gpus).set_index("check")
         assert found.verdict.to_list() == [*("as expected", "differs")[:: 1 if on_gpus else -1], "not measured"]
-    assert found.value["on a CPU"] == pytest.approx(3) and set(found.runs["on a CPU"]) == {"four"}
+    assert found.factor["on a CPU"] == pytest.approx(3) and set(found.runs["on a CPU"]) == {"four"}
 
 
 def test_the_printed_lines_are_the_workshops(measured: pd.DataFrame) -> None:

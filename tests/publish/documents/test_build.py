@@ -45,7 +45,7 @@ def test_text_has_values_in_every_form_and_place(built: Path) -> None:
     said = text(built / "paper.pdf")
     for part in (
         "72.3 % [64.1, 80.7] of the ideal", "Two ranks reach 72.3 %, between 64.1 % and 80.7 %, in 3 repeats",
-        "A link gives 9.40 Gbit/s. What limits is communication", "9.40 Gbit/s (a single run)", "How efficient 4 runs are",
+        "A link gives 9.40 GB/s. What limits is communication", "9.40 GB/s (a single run)", "How efficient 4 runs are",
         "efficiency 72.3 % [64.1, 80.7]", "{{this.is.code}}", "[1], [2, p. 3]", "Figure 1, Table 1, Section 1", "Table 2 shows",
     ):  # fmt: skip
         assert part in said
@@ -140,7 +140,7 @@ Nothing []{{.cell n=99}} here.
     )
     said = text(paper.folder / "build/paper.pdf")
     for part in (
-        "2 At 64.1 %", "See 9.40 Gbit/s", "The study\u2019s authors", "2020\u2019s Annex", "Source: drawn by us.", "- minus",
+        "2 At 64.1 %", "See 9.40 GB/s", "The study\u2019s authors", "2020\u2019s Annex", "Source: drawn by us.", "- minus",
         "Nothing here.",
     ):  # fmt: skip
         assert part in said
