@@ -60,13 +60,15 @@ class Fitted(NamedTuple):
 
     Attributes:
         work, costs: the parts of the step. covariance: of the logs of the costs, in their order.
-        residual: standard deviation of log(measured / fitted) over configurations. measured: the runs that it was fitted to.
+        residual: standard deviation of log(measured / fitted) over configurations, with its degrees of freedom.
+        measured: the runs that it was fitted to.
     """
 
     work: Work
     costs: Costs
     covariance: np.ndarray
     residual: float
+    freedom: float
     measured: pd.DataFrame
 
     def predict(self, planned: pd.DataFrame) -> pd.DataFrame:
@@ -139,12 +141,13 @@ class Fitted(NamedTuple):
         )
 
     def _draws(self, planned: pd.DataFrame) -> np.ndarray:
-        """(draws, rows) logs of step times, for costs drawn from their distribution, with the scatter of runs."""
+        """(draws, rows) logs of step times, for costs drawn from their distribution, with the scatter of runs, which few
+        configurations do not tell exactly: a t distribution."""
         rows = list(planned.itertuples())
         generator = np.random.default_rng(0)
         logs = generator.multivariate_normal(np.log(self.costs), self.covariance, DRAWS, method="cholesky")
         seconds = [[step(self.work, Costs(*costs), row).seconds for row in rows] for costs in np.exp(logs)]
-        return np.log(seconds) + generator.normal(0, self.residual, (DRAWS, len(rows)))
+        return np.log(seconds) + self.residual * generator.standard_t(self.freedom, (DRAWS, len(rows)))
 
     def _extrapolation(self, row: Any) -> str:
         """The quantities of `row` that are outside the measured range, in words."""
@@ -192,14 +195,14 @@ def fit(measured: pd.DataFrame, work: Work) -> Fitted:
         solutions = [least_squares(misfit, start, args=(residual,), **PRECISE) for start in STARTS]
         best = min(solutions, key=lambda solution: solution.cost)
         covariance = np.linalg.inv(best.jac.T @ best.jac)
-        determined = len(GUESS) - np.trace(covariance)
-        squares = np.sum((residual * best.fun[: len(rows)]) ** 2)
-        residual = max(FLOOR, math.sqrt(squares / max(1, len(rows) - determined)))
-    return Fitted(work, costs(best.x), covariance * np.outer(WIDTHS, WIDTHS), residual, measured)
+        undetermined = np.trace(covariance)  # costs, in number: each from 0 to 1 as the data leave it to its prior
+        freedom = max(1, len(rows) - len(GUESS) + undetermined)
+        residual = max(FLOOR, residual * math.sqrt(np.sum(best.fun[: len(rows)] ** 2) / freedom))
+    return Fitted(work, costs(best.x), covariance * np.outer(WIDTHS, WIDTHS), residual, freedom, measured)
 
 
 def families(runs: pd.DataFrame) -> list[pd.DataFrame]:
-    """The runs that one model can be fitted to, for each model; that with most runs first.
+    """The runs that one model can be fitted to, for each model; that with most configurations first.
 
     One workload and loop on one kind of device with one `bucket_mb`, whatever layout, batch and link. Without barred and
     profiled runs, and without those that compress or accumulate gradients.
@@ -207,7 +210,8 @@ def families(runs: pd.DataFrame) -> list[pd.DataFrame]:
     keys = [*(name for name in SAME if name != "link_gbit"), "bucket_mb"]
     plain = runs.comm_hook.fillna("none").eq("none") & runs.accumulate.fillna(1).eq(1)
     runs = usable(runs[runs.parallel.isin(MODELLED) & plain]).fillna({"bucket_mb": BUCKET_MB})
-    return sorted((family for _, family in runs.groupby(keys, dropna=False)), key=len, reverse=True)
+    groups = [group for _, group in runs.groupby(keys, dropna=False)]
+    return sorted(groups, key=lambda group: points(group).groupby(POINT).ngroups, reverse=True)
 
 
 class Answer(NamedTuple):

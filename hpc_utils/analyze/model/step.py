@@ -24,7 +24,6 @@ from hpc_utils.plural import counted
 from hpc_utils.records.compute_profile import PHASES, fits
 
 from ..points import one_rank
-from ..scaling import baseline_text
 
 NEGLIGIBLE = 0.1  # share of a step; if every loss is smaller, the step is limited by computing
 GRADIENTS = 20  # equal parts of the gradients, where their readiness was not measured
@@ -113,7 +112,7 @@ class Work(NamedTuple):
             phases.columns = PHASES
             if phases.empty or phases.isna().any(axis=None):  # captured steps have no phases
                 raise ValueError("the model needs `hpc bench compute`, or runs on one rank with the phases of a step")
-            source = f"phases of {counted(len(single), 'run')} of {baseline_text(single.parallel.iloc[0])}"
+            source = f"phases of {counted(len(single), 'run')} on one rank ({single.parallel.iloc[0]})"
         lines = {phase: Line.through(phases.index.to_numpy(), phases[phase].to_numpy()) for phase in PHASES}
         return cls(
             **lines, buckets=packed(gradients, run.bucket_mb), jitter=float(np.nan_to_num(jitter)), source=source

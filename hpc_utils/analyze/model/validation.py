@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -86,11 +85,12 @@ class Validation(NamedTuple):
         ranks_per_node = int(points.ranks_per_node.max())
         batch = points.batch_per_device.max()
         curves = []
-        for (kind, size), gbit in itertools.product({"strong": 8 * batch, "weak": batch}.items(), gbits):
-            curve = self.full.scaling(kind, size, worlds, ranks_per_node=ranks_per_node, gbit=gbit)
-            curve = curve[~(curve.efficiency_high - curve.efficiency_low > curve.efficiency).cummax()]
-            is_beyond = curve.world_size.max() > points.world_size.max()
-            curves.append(curve if is_beyond else curve[:0])
+        for kind, size in (("strong", 8 * batch), ("weak", batch)):
+            for gbit in gbits:
+                curve = self.full.scaling(kind, size, worlds, ranks_per_node=ranks_per_node, gbit=gbit)
+                curve = curve[~(curve.efficiency_high - curve.efficiency_low > curve.efficiency).cummax()]
+                is_beyond = curve.world_size.max() > points.world_size.max()
+                curves.append(curve if is_beyond else curve[:0])
         return pd.concat(curves, ignore_index=True)
 
 
@@ -132,9 +132,9 @@ def validate(
 def _summary(fitted: Fitted, run: pd.Series) -> pd.DataFrame:
     """One row: model, configurations and fitted_on (runs), scatter (standard deviation of the log of steps), source (of the
     compute times)."""
-    share = f", {run.threads_per_rank:g} of a core" if run.threads_per_rank < 1 else ""
+    device = f"{run.device_name} ({run.hardware_id}), {run.threads_per_rank:g} cores a rank"
     row = {
-        "model": f"{task(run)}, {run.precision}, {run.device_name} ({run.hardware_id}){share}",
+        "model": f"{task(run)}, {run.precision}, {device}",
         "configurations": fitted.measured.groupby(POINT).ngroups,
         "fitted_on": len(fitted.measured),
         "scatter": fitted.residual,

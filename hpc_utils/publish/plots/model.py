@@ -39,10 +39,10 @@ def validation(points: pd.DataFrame) -> Figure:
     for panel, ((kind, size), rows) in zip(times, batches, strict=True):
         drawing.lines(panel, rows, "world_size", "seconds", "gbit", label=_link, keys=rates, band=True, marker=None)
         once = rows[(rows.world_size > 1) | ~rows.duplicated("world_size")]  # one rank needs no link
-        for (gbit, kept), marks in once.groupby(["gbit", "points"]):
+        for (gbit, part), marks in once.groupby(["gbit", "points"]):
             number = rates.index(gbit)
             look = style.series(number) | {"linestyle": "none", "markersize": 3.5}
-            look |= {"markerfacecolor": "white"} if kept == "held out" else {}
+            look |= {"markerfacecolor": "white"} if part == "held out" else {}
             shift = 1.035 ** (number - (len(rates) - 1) / 2)  # points of several rates side by side
             worlds = marks.world_size.astype(float) * shift
             drawing.points(panel, worlds, marks, "measured", **look)

@@ -68,7 +68,7 @@ def test_a_compute_profile_of_the_same_machine_is_preferred_to_phases():
     }  # fmt: skip
     runs, epochs = history()
     assert Work.of(runs, epochs, [profile]).source == "compute profile p"
-    phases = "phases of 3 runs of one process without a process group"
+    phases = "phases of 3 runs on one rank (none)"
     for other in ({"device_name": "another"}, {"compile": "default"}, {"ready": []}):
         assert Work.of(runs, epochs, [profile | other]).source == phases, (
             "another device, other steps, whole steps only"

@@ -23,5 +23,7 @@ def test_each_group_has_points_and_the_fitted_curve() -> None:
     assert list(fitted.get_ydata()) == pytest.approx(list(1e3 * table.modelled[table.group == "all"]))
     assert np.isnan(unfitted.get_ydata()).all()
     assert [len(line.get_xdata()) for line in rates.lines] == [len(SIZES), len(SIZES), 2, 2]
+    measured = rates.lines[0].get_ydata() * 1e9
+    assert list(measured) == pytest.approx(list(1.5 * table.bytes[:14] / table.seconds[:14])), "a ring of four ranks"
     assert labels(figure) == {"all ranks (4)", "between nodes (2)"}
     assert len({line.get_marker() for line in lines(times).values()}) == 2
