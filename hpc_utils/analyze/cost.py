@@ -211,23 +211,14 @@ def currency(table: pd.DataFrame) -> tuple[str, str]:
 
 def _configurations(runs: pd.DataFrame, spent: pd.DataFrame) -> pd.DataFrame:
     """`spent`, a row for each run that reached the end, as one row per configuration of all `runs`."""
-    every = runs[["run_id", *KEYS]].merge(spent[["run_id", *MEASURES, "unit"]], on="run_id", how="left")
-    rows = []
-    for key, numbers in every.groupby(KEYS, dropna=False).indices.items():
-        repeats = every.iloc[numbers]
-        finished = repeats[repeats.wall_seconds.notna()]
-        row = dict(zip(KEYS, key, strict=True)) | {"repeats": len(repeats), "reached": len(finished)}
-        row |= {"runs": tuple(repeats.run_id), "unit": finished.unit.iloc[0] if len(finished) else ""}
-        for name in ("epochs", "seconds", "wall_seconds", "energy_kwh"):
-            # A missing value is longer than all others, and leaves no interval.
-            row |= stats.median(repeats[name].astype(float).fillna(np.inf)).columns(name)
-        # Within a configuration these follow from the time: one estimate serves them all.
-        for name in HOURLY:
-            ratio = finished[name].iloc[0] / finished.wall_seconds.iloc[0] if len(finished) else NAN
-            row |= {f"{name}{end}": row[f"wall_seconds{end}"] * ratio for end in stats.ENDS}
-        rows.append(row | {"epoch_seconds": row["seconds"] / row["epochs"]})
-    table = pd.DataFrame(rows, columns=COLUMNS).replace(np.inf, NAN)
-    return table.assign(efficiency=_efficiency(table))
+    every = runs.drop(columns=MEASURES, errors="ignore").merge(spent[["run_id", *MEASURES]], on="run_id", how="left")
+    # A missing value is longer than all others, and leaves no interval.
+    table = gather(every.assign(**every[MEASURES].astype(float).fillna(np.inf)), MEASURES)
+    table["reached"] = [int(np.isfinite(seconds).sum()) for seconds in table.wall_seconds_each]
+    units = dict(zip(spent.hardware_id, spent.unit, strict=True))
+    table["unit"] = [units[row.hardware_id] if row.reached else "" for row in table.itertuples()]
+    table = table.assign(epoch_seconds=table.seconds / table.epochs).replace(np.inf, NAN)
+    return table.assign(efficiency=_efficiency(table))[COLUMNS]
 
 
 def _efficiency(table: pd.DataFrame) -> pd.Series:
