@@ -304,7 +304,6 @@ def equivalence(
     epochs: pd.DataFrame,
     study: StudyIndex,
     best: Best | None = None,
-    targets: Targets | None = None,
 ) -> pd.DataFrame:
     """One row per cumulative configuration (and `best`, under its name) and measure, against the plain loop, paired by repeat
     (one seed each).
@@ -313,13 +312,12 @@ def equivalence(
     evaluation of the last epoch's training, differences relative to the plain loop's); plain, changed (means);
     difference, difference_low, difference_high (90 % interval), margin, repeats; verdict, and in words; runs. Empty where neither was recorded.
     """
-    targets = targets or study.targets
     rows = []
     final = configurations(runs, study)[["series", "repeat", "run_id"]].merge(_final(epochs), on="run_id", how="left")
     sides = {series: series_rows.set_index("repeat") for series, series_rows in final.groupby("series")}
     plain = sides.get(study.ablation.plain, final[:0])
     for step, series in [*path(study)[1:], *([(best.name, best.series)] if best else [])]:
-        rows += [{"step": step} | row for row in _compared(sides.get(series, final[:0]), plain, targets)]
+        rows += [{"step": step} | row for row in _compared(sides.get(series, final[:0]), plain, study.targets)]
     return pd.DataFrame(rows, columns=LEARNT)
 
 

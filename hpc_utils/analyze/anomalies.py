@@ -136,7 +136,7 @@ def counts(anomalies: pd.DataFrame) -> pd.DataFrame:
 def _super_linear(measured: pd.DataFrame, runs: pd.DataFrame) -> Iterator[dict]:
     for row in measured[(measured.world_size > 1) & (measured.efficiency_low > 1)].to_dict("records"):
         causes = _causes(runs.loc[[*row["runs_base"]]], runs.loc[[*row["runs"]]])
-        interval = {f"value{end}": row[f"efficiency{end}"] for end in stats.ENDS}
+        interval = stats.Estimate.of(row, "efficiency").columns("value")
         yield _row("super-linear", row, row["efficiency"], causes) | interval
 
 
@@ -165,7 +165,7 @@ def _faster_with_a_group(single: pd.DataFrame, runs: pd.DataFrame) -> Iterator[d
     compared = compare(single[~is_plain], single[is_plain], alike, over={"value": "throughput"})
     for row in compared[compared.value_low > 1].to_dict("records"):
         causes = _causes(runs.loc[[*row["runs_base"]]], runs.loc[[*row["runs"]]])
-        interval = {name: row[name] for name in stats.columns(["value"])}
+        interval = stats.Estimate.of(row, "value").columns("value")
         yield _row("faster with a group", row, row["value"], causes) | interval
 
 

@@ -28,7 +28,6 @@ KEYS = [*SAME, *POINT]  # equal in the repeats of a configuration
 MEASURES = ["epochs", "seconds", "wall_seconds", "device_hours", "core_hours", "node_hours", "cost", "energy_kwh"]
 HOURLY = ("device_hours", "core_hours", "node_hours", "cost")  # these grow with wall_seconds
 COLUMNS = [*KEYS, *stats.columns(MEASURES), "unit", "epoch_seconds", "efficiency", "repeats", "reached", "runs"]
-GAINED = stats.columns(["efficiency"])
 WORTH = {Verdict.MET: "good value", Verdict.MISSED: "diminishing returns", Verdict.UNDECIDED: "undecided"}
 BENEFIT = ["device_hours", "cost", "unit", *stats.columns(["dearer", "added"]), "verdict"]
 
@@ -249,7 +248,12 @@ def benefit(curves: pd.DataFrame, prices: Mapping[str, Billing], efficient: floa
     "good value" for `efficient` or more, "diminishing returns" for less, "undecided": the interval contains it, or is missing).
     """
     rows = []
-    ordered = curves.sort_values(["world_size", "throughput"])
+    dearer = {
+        "dearer": 1 / curves.efficiency,
+        "dearer_low": 1 / curves.efficiency_high,
+        "dearer_high": 1 / curves.efficiency_low,
+    }
+    ordered = curves.assign(**dearer).sort_values(["world_size", "throughput"])
     for _, line in ordered.groupby(number(ordered, scaling.LINE)):
         for row in line.to_dict("records"):
             world = row["world_size"]
@@ -258,14 +262,14 @@ def benefit(curves: pd.DataFrame, prices: Mapping[str, Billing], efficient: floa
             if billing := prices.get(row["hardware_id"]):
                 row["cost"] = billing.cost(row["nodes"], row["ranks_per_node"], hours, row["threads_per_rank"])
                 row["unit"] = billing.unit
-            for end, column in zip(stats.ENDS, (GAINED[0], *GAINED[:0:-1]), strict=True):
-                row[f"dearer{end}"] = 1 / row[column]
             fewer = line[line.world_size < world]
             if len(fewer):
                 before = fewer.iloc[-1]
-                gained = [world * row[column] - before.world_size * before.efficiency for column in GAINED]
-                added = [devices / (world - before.world_size) for devices in gained]
-                row |= dict(zip(("added", "added_low", "added_high"), added, strict=True))
-                row["verdict"] = WORTH[decide(stats.Estimate(*added, row["repeats"]), at_least=efficient)]
+                gained = [
+                    world * row[name] - before.world_size * before.efficiency
+                    for name in stats.columns(["efficiency"])
+                ]
+                added = stats.Estimate(*(devices / (world - before.world_size) for devices in gained), row["repeats"])
+                row |= added.columns("added") | {"verdict": WORTH[decide(added, at_least=efficient)]}
             rows.append(row)
     return pd.DataFrame(rows, columns=[*curves.columns, *BENEFIT])

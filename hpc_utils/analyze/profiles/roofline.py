@@ -59,19 +59,19 @@ def attained(runs: pd.DataFrame) -> pd.DataFrame:
     return configurations[[*ATTAINED, "flops_per_sample", "peak", *measures, "repeats", "runs"]]
 
 
-def points(kernels: pd.DataFrame, device_name: str = "") -> pd.DataFrame:
+def points(kernels: pd.DataFrame) -> pd.DataFrame:
     """Measured kernels (`ncu.read_kernels`) in the roofline, a row per kernel whose operations and bytes are known.
 
     Columns: name, kind, device, precision (in which it does most of its operations), flops, dram_bytes, intensity (operations
-    per byte of DRAM), achieved (operations/s), attainable and share of it (NaN where `peaks` does not know the GPU,
-    `device_name` or that of the report, or its peak in this precision), duration_ns.
+    per byte of DRAM), achieved (operations/s), attainable and share of it (NaN where `peaks` does not know the GPU or its peak
+    in this precision), duration_ns.
     """
     measured = kernels[(kernels.flops > 0) & (kernels.dram_bytes > 0) & (kernels.duration_ns > 0)]
     measured = measured.assign(
         intensity=measured.flops / measured.dram_bytes,
         achieved=measured.flops / measured.duration_ns * 1e9,
     )
-    tops = [peaks.find_peak(device_name or device) for device in measured.device]
+    tops = [peaks.find_peak(device) for device in measured.device]
     measured["attainable"] = [
         attainable(peak, row.precision, row.intensity) if peak and row.precision in peak.flops else math.nan
         for peak, row in zip(tops, measured.itertuples(), strict=True)
