@@ -229,25 +229,16 @@ def speeds(runs: pd.DataFrame, study: StudyIndex, labels: Mapping[str, str] | No
     """One row per configuration of `labels` ({series: label}; default: the cumulative ones, by their step): label, series;
     throughput (sample/s), throughput_low, throughput_high (95 %), repeats; step_seconds, warmup (s) and memory_bytes, medians; runs."""
     table = configurations(runs, study)
+    table = table.assign(step_seconds=step_seconds(table), warmup=pd.to_numeric(table.warmup_seconds))
+    medians = ["step_seconds", "warmup", "memory_bytes"]
     rows = []
     for series, label in (labels or {series: step for step, series in path(study)}).items():
         series_runs = table[table.series == series]
         if len(series_runs):
-            throughput = stats.median(series_runs.throughput.tolist())
-            row = {"label": label, "series": series} | throughput.measure("throughput")
-            row["step_seconds"] = step_seconds(series_runs).median()
-            row["warmup"] = _median(series_runs, series, "warmup_seconds")
-            rows.append(row | {"memory_bytes": series_runs.memory_bytes.median(), "runs": tuple(series_runs.run_id)})
-    names = [
-        "label",
-        "series",
-        *stats.columns(["throughput"]),
-        "repeats",
-        "step_seconds",
-        "warmup",
-        "memory_bytes",
-        "runs",
-    ]
+            row = {"label": label, "series": series, "runs": tuple(series_runs.run_id)}
+            row |= stats.median(series_runs.throughput).measure("throughput")
+            rows.append(row | series_runs[medians].median().to_dict())
+    names = ["label", "series", *stats.columns(["throughput"]), "repeats", *medians, "runs"]
     return pd.DataFrame(rows, columns=names)
 
 
@@ -304,7 +295,6 @@ def equivalence(
     epochs: pd.DataFrame,
     study: StudyIndex,
     best: Best | None = None,
-    targets: Targets | None = None,
 ) -> pd.DataFrame:
     """One row per cumulative configuration (and `best`, under its name) and measure, against the plain loop, paired by repeat
     (one seed each).
@@ -313,13 +303,12 @@ def equivalence(
     evaluation of the last epoch's training, differences relative to the plain loop's); plain, changed (means);
     difference, difference_low, difference_high (90 % interval), margin, repeats; verdict, and in words; runs. Empty where neither was recorded.
     """
-    targets = targets or study.targets
     rows = []
     final = configurations(runs, study)[["series", "repeat", "run_id"]].merge(_final(epochs), on="run_id", how="left")
     sides = {series: series_rows.set_index("repeat") for series, series_rows in final.groupby("series")}
     plain = sides.get(study.ablation.plain, final[:0])
     for step, series in [*path(study)[1:], *([(best.name, best.series)] if best else [])]:
-        rows += [{"step": step} | row for row in _compared(sides.get(series, final[:0]), plain, targets)]
+        rows += [{"step": step} | row for row in _compared(sides.get(series, final[:0]), plain, study.targets)]
     return pd.DataFrame(rows, columns=LEARNT)
 
 

@@ -105,7 +105,7 @@ def find_anomalies(runs: pd.DataFrame) -> pd.DataFrame:
     value, value_low, value_high (an efficiency, a ratio of throughputs, a load, a spread, or a count); expected, evidence, likely
     (cause), look (what to look at): in words.
     """
-    sound = usable(runs).reset_index(drop=True)
+    sound = usable(runs).set_index("run_id", drop=False).rename_axis(None)
     sound["load"] = points.outside_load(sound, sound.threads_per_rank).fillna(0.0)
     curve_points = curves(sound)
     configurations = gather(sound)
@@ -135,10 +135,9 @@ def counts(anomalies: pd.DataFrame) -> pd.DataFrame:
 
 def _super_linear(measured: pd.DataFrame, runs: pd.DataFrame) -> Iterator[dict]:
     for row in measured[(measured.world_size > 1) & (measured.efficiency_low > 1)].to_dict("records"):
-        causes = _causes(runs.iloc[row["at_base"]], runs.iloc[row["at"]])
-        yield _row("super-linear", row, row["efficiency"], causes) | stats.Estimate(
-            *(row[name] for name in stats.columns(["efficiency"])), 0
-        ).columns("value")
+        causes = _causes(runs.loc[[*row["runs_base"]]], runs.loc[[*row["runs"]]])
+        interval = stats.Estimate.of(row, "efficiency").columns("value")
+        yield _row("super-linear", row, row["efficiency"], causes) | interval
 
 
 def _falling(curve_points: pd.DataFrame) -> Iterator[dict]:
@@ -154,7 +153,7 @@ def _rising(measured: pd.DataFrame, runs: pd.DataFrame) -> Iterator[dict]:
         gain = speed.times(before["world_size"] / after["world_size"])
         if gain.low > 1 or (gain.repeats == 1 and gain.value > 1 + SPREAD):
             efficiencies = (f"{row['efficiency']:.0%} on {_ranks(row)}" for row in (before, after))
-            causes = _causes(runs.iloc[before["at"]], runs.iloc[after["at"]])
+            causes = _causes(runs.loc[[*before["runs"]]], runs.loc[[*after["runs"]]])
             anomaly = _row("efficiency rises", after, after["efficiency"], causes)
             evidence = [" then ".join(efficiencies), anomaly["evidence"]]
             yield anomaly | {"evidence": "; ".join(filter(None, evidence))}
@@ -165,15 +164,14 @@ def _faster_with_a_group(single: pd.DataFrame, runs: pd.DataFrame) -> Iterator[d
     alike = [*SAME, "global_batch", "steps_per_epoch"]
     compared = compare(single[~is_plain], single[is_plain], alike, over={"value": "throughput"})
     for row in compared[compared.value_low > 1].to_dict("records"):
-        causes = _causes(runs.iloc[row["at_base"]], runs.iloc[row["at"]])
-        interval = {name: row[name] for name in stats.columns(["value"])}
+        causes = _causes(runs.loc[[*row["runs_base"]]], runs.loc[[*row["runs"]]])
+        interval = stats.Estimate.of(row, "value").columns("value")
         yield _row("faster with a group", row, row["value"], causes) | interval
 
 
 def _of_configurations(configurations: pd.DataFrame, runs: pd.DataFrame) -> Iterator[dict]:
-    restarted = pd.to_numeric(runs.restarts).fillna(0) > 0
     for row in configurations.to_dict("records"):
-        repeats = runs.iloc[row["at"]]
+        repeats = runs.loc[[*row["runs"]]]
         lines = [f"{run.load:.0%} in {run.run_id}" for run in repeats.itertuples() if run.load > LOAD]
         if lines:
             width = (row["throughput_high"] - row["throughput_low"]) / row["throughput"]
@@ -185,7 +183,7 @@ def _of_configurations(configurations: pd.DataFrame, runs: pd.DataFrame) -> Iter
             ends = repeats.sort_values("throughput").iloc[[0, -1]].itertuples()
             speeds = (f"{run.throughput:,.0f} samples/s in {run.run_id}" for run in ends)
             yield _row("repeats spread", row, spread, speeds)
-        restarted_ids = repeats.run_id[restarted.iloc[row["at"]]]
+        restarted_ids = repeats.run_id[pd.to_numeric(repeats.restarts) > 0]
         if len(restarted_ids):
             yield _row("restarted", row, len(restarted_ids), restarted_ids)
     few = configurations[configurations.repeats < ENOUGH_REPEATS]

@@ -153,7 +153,7 @@ def _split(point: Row, times: Times) -> dict[str, Any]:
         most = efficiency(times, point["global_batch"], point["world_size"])
     except NotMeasured as why:
         return {"missing": str(why)}
-    measured = Estimate(*(point[name] for name in stats.columns(["efficiency"])), point["repeats"])
+    measured = Estimate.of(point, "efficiency")
     small = Estimate(1 - most.value, 1 - most.high, 1 - most.low, most.repeats)
     parts = most.columns("ceiling") | small.columns("small_batches")
     return parts | stats.difference(most, measured).columns("communication") | {"missing": ""}

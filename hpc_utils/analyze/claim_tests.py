@@ -46,18 +46,18 @@ class Bound(NamedTuple):
     bound: float | str
 
 
-def test(value: Value, bound: Bound, min_repeats: int, without_interval: bool = False) -> tuple[str, str]:
+def test(value: Value, bound: Bound, min_repeats: int) -> tuple[str, str]:
     """(verdict, a remark beside the value and the bound).
 
     The whole 95 % interval on the right side supports, on the wrong side refutes; a bound inside it leaves undecided, and so
     does a repeated measurement without an interval. A value that is not repeated and has no interval (a count, a setting)
-    is compared as it is, and so is, with `without_interval`, a statistic that cannot have one.
+    is compared as it is.
 
     Raises:
         Wrong: a text against a number or the other way round, a text that this value can never be, a share's bound in
             percent.
     """
-    verdict = _text(value, bound) if bound.kind == "is" else _number(value, bound, without_interval)
+    verdict = _text(value, bound) if bound.kind == "is" else _number(value, bound)
     if verdict == NOT_MEASURED:
         return verdict, ""
     if 0 < value.repeats < min_repeats:
@@ -68,20 +68,16 @@ def test(value: Value, bound: Bound, min_repeats: int, without_interval: bool = 
     return verdict, counted(value.repeats, "repeat") if is_repeated else ""
 
 
-def _number(value: Value, bound: Bound, without_interval: bool) -> str:
+def _number(value: Value, bound: Bound) -> str:
     if value.unit == "text":
         raise Wrong(f"{value.name} is a text ({value.value!r}): compare it with is")
     limit = float(bound.bound)
-    low = value.low
-    high = value.high
     if value.unit == "share" and abs(limit) > SHARE_MOST:
         raise Wrong(f"{value.name} is a share: {limit:g} would be {100 * limit:g} %; write {limit / 100:g}")
-    if not value.has_interval:
-        if value.repeats and not without_interval:
-            return UNDECIDED
-        low = high = value.value
+    is_exact = not value.has_interval and not value.repeats
+    ends = (value.value, value.value) if is_exact else (value.low, value.high)
     words = {Verdict.MET: SUPPORTED, Verdict.MISSED: REFUTED}
-    return words.get(decide(Estimate(value.value, low, high, value.repeats), **{bound.kind: limit}), UNDECIDED)
+    return words.get(decide(Estimate(value.value, *ends, value.repeats), **{bound.kind: limit}), UNDECIDED)
 
 
 def _text(value: Value, bound: Bound) -> str:

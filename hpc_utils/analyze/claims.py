@@ -45,8 +45,7 @@ class Condition(Strict):
     """One value against one bound, in the value's base unit: a share is 0.7, not 70 %.
 
     `called`: shown instead of the value's name where a claim has several conditions. `unit`: of the bound, before the value
-    is measured; a value in another unit is refused. `without_interval`: the value is a statistic of several points that has
-    no interval, such as a model's worst error, and the number itself decides.
+    is measured; a value in another unit is refused.
     """
 
     value: str = Field(min_length=1)
@@ -55,7 +54,6 @@ class Condition(Strict):
     is_: str | None = Field(None, alias="is", min_length=1)
     called: str = ""
     unit: str = ""
-    without_interval: bool = Field(False, strict=True)
 
     @model_validator(mode="after")
     def _one_bound(self) -> Condition:
@@ -227,7 +225,7 @@ def _test(condition: Condition, claim: Claim, find: Callable[[str], Value], say:
         return Tested(name, None, NOT_MEASURED, f"{lead}not measured yet")
     if condition.unit and condition.unit != value.unit:
         raise Wrong(f"{name} is in {value.unit!r}, not in {condition.unit!r}")
-    verdict, why = test(value, bound, claim.min_repeats, condition.without_interval)
+    verdict, why = test(value, bound, claim.min_repeats)
     claimed = f"{bound.kind.replace('_', ' ')} {condition.amount(value.unit, say)} claimed"
     if bound.kind == "is":
         claimed = "" if verdict == SUPPORTED else f"{bound.bound} claimed"

@@ -28,7 +28,6 @@ KEYS = [*SAME, *POINT]  # equal in the repeats of a configuration
 MEASURES = ["epochs", "seconds", "wall_seconds", "device_hours", "core_hours", "node_hours", "cost", "energy_kwh"]
 HOURLY = ("device_hours", "core_hours", "node_hours", "cost")  # these grow with wall_seconds
 COLUMNS = [*KEYS, *stats.columns(MEASURES), "unit", "epoch_seconds", "efficiency", "repeats", "reached", "runs"]
-GAINED = stats.columns(["efficiency"])
 WORTH = {Verdict.MET: "good value", Verdict.MISSED: "diminishing returns", Verdict.UNDECIDED: "undecided"}
 BENEFIT = ["device_hours", "cost", "unit", *stats.columns(["dearer", "added"]), "verdict"]
 
@@ -211,23 +210,14 @@ def currency(table: pd.DataFrame) -> tuple[str, str]:
 
 def _configurations(runs: pd.DataFrame, spent: pd.DataFrame) -> pd.DataFrame:
     """`spent`, a row for each run that reached the end, as one row per configuration of all `runs`."""
-    every = runs[["run_id", *KEYS]].merge(spent[["run_id", *MEASURES, "unit"]], on="run_id", how="left")
-    rows = []
-    for key, numbers in every.groupby(KEYS, dropna=False).indices.items():
-        repeats = every.iloc[numbers]
-        finished = repeats[repeats.wall_seconds.notna()]
-        row = dict(zip(KEYS, key, strict=True)) | {"repeats": len(repeats), "reached": len(finished)}
-        row |= {"runs": tuple(repeats.run_id), "unit": finished.unit.iloc[0] if len(finished) else ""}
-        for name in ("epochs", "seconds", "wall_seconds", "energy_kwh"):
-            # A missing value is longer than all others, and leaves no interval.
-            row |= stats.median(repeats[name].astype(float).fillna(np.inf)).columns(name)
-        # Within a configuration these follow from the time: one estimate serves them all.
-        for name in HOURLY:
-            ratio = finished[name].iloc[0] / finished.wall_seconds.iloc[0] if len(finished) else NAN
-            row |= {f"{name}{end}": row[f"wall_seconds{end}"] * ratio for end in stats.ENDS}
-        rows.append(row | {"epoch_seconds": row["seconds"] / row["epochs"]})
-    table = pd.DataFrame(rows, columns=COLUMNS).replace(np.inf, NAN)
-    return table.assign(efficiency=_efficiency(table))
+    every = runs.drop(columns=MEASURES, errors="ignore").merge(spent[["run_id", *MEASURES]], on="run_id", how="left")
+    # A missing value is longer than all others, and leaves no interval.
+    table = gather(every.assign(**every[MEASURES].astype(float).fillna(np.inf)), MEASURES)
+    table["reached"] = [int(np.isfinite(seconds).sum()) for seconds in table.wall_seconds_each]
+    units = dict(zip(spent.hardware_id, spent.unit, strict=True))
+    table["unit"] = [units[row.hardware_id] if row.reached else "" for row in table.itertuples()]
+    table = table.assign(epoch_seconds=table.seconds / table.epochs).replace(np.inf, NAN)
+    return table.assign(efficiency=_efficiency(table))[COLUMNS]
 
 
 def _efficiency(table: pd.DataFrame) -> pd.Series:
@@ -258,7 +248,12 @@ def benefit(curves: pd.DataFrame, prices: Mapping[str, Billing], efficient: floa
     "good value" for `efficient` or more, "diminishing returns" for less, "undecided": the interval contains it, or is missing).
     """
     rows = []
-    ordered = curves.sort_values(["world_size", "throughput"])
+    dearer = {
+        "dearer": 1 / curves.efficiency,
+        "dearer_low": 1 / curves.efficiency_high,
+        "dearer_high": 1 / curves.efficiency_low,
+    }
+    ordered = curves.assign(**dearer).sort_values(["world_size", "throughput"])
     for _, line in ordered.groupby(number(ordered, scaling.LINE)):
         for row in line.to_dict("records"):
             world = row["world_size"]
@@ -267,14 +262,14 @@ def benefit(curves: pd.DataFrame, prices: Mapping[str, Billing], efficient: floa
             if billing := prices.get(row["hardware_id"]):
                 row["cost"] = billing.cost(row["nodes"], row["ranks_per_node"], hours, row["threads_per_rank"])
                 row["unit"] = billing.unit
-            for end, column in zip(stats.ENDS, (GAINED[0], *GAINED[:0:-1]), strict=True):
-                row[f"dearer{end}"] = 1 / row[column]
             fewer = line[line.world_size < world]
             if len(fewer):
                 before = fewer.iloc[-1]
-                gained = [world * row[column] - before.world_size * before.efficiency for column in GAINED]
-                added = [devices / (world - before.world_size) for devices in gained]
-                row |= dict(zip(("added", "added_low", "added_high"), added, strict=True))
-                row["verdict"] = WORTH[decide(stats.Estimate(*added, row["repeats"]), at_least=efficient)]
+                gained = [
+                    world * row[name] - before.world_size * before.efficiency
+                    for name in stats.columns(["efficiency"])
+                ]
+                added = stats.Estimate(*(devices / (world - before.world_size) for devices in gained), row["repeats"])
+                row |= added.columns("added") | {"verdict": WORTH[decide(added, at_least=efficient)]}
             rows.append(row)
     return pd.DataFrame(rows, columns=[*curves.columns, *BENEFIT])

@@ -17,13 +17,18 @@ import pandas as pd
 
 from hpc_utils.records.study import StudyIndex
 
-from .decide import Verdict
+from .decide import Verdict, decide
 from .points import of_one_state, unprofiled
 from .stats import CONFIDENCE, TAILS, Estimate, columns, holm, t_quantile
 from .table import tabled
 
 LEFT, BLOCKS, NOISE = "three and more", "repeats", "noise"
 NO_FACTOR = ("repeat", "seed")
+WHY = {
+    Verdict.MET: "the interval lies above it",
+    Verdict.MISSED: "every point's interval lies below it",
+    Verdict.UNDECIDED: "the interval contains it, more repeats narrow it",
+}
 
 
 class Incomplete(ValueError):
@@ -246,21 +251,20 @@ def best(design: Design, target: float) -> Best:
     half = _half(cube, 2 / cube.shape[-1], tests=logs.size - 1)
     point = {name: levels[number] for (name, levels), number in zip(design.levels.items(), position, strict=True)}
     reference = {name: levels[0] for name, levels in design.levels.items()}
-    ends = map(float, _gain(logs[position] - logs.flat[0], half if any(position) else np.nan))
-    gain = Estimate(*ends, design.values.repeat.nunique())
-    most = float(np.exp(logs.flat[1:].max() - logs.flat[0] + half))  # of any other point
+    repeats = design.values.repeat.nunique()
+    most_log = logs[position] - logs.flat[0]
+    gain = Estimate(*_gain(most_log, half if any(position) else np.nan).tolist(), repeats)
+    others_log = logs.flat[1:].max() - logs.flat[0]
+    every_point = Estimate(gain.value, *np.exp([most_log - half, others_log + half]), repeats)
+    verdict = decide(every_point, at_least=1 + target)
+    why = WHY[verdict]
     lost = [
         f"{name}={value}" for name, value in design.reference.items() if value not in design.values[name].tolist()
     ]
-    verdict, why = Verdict.UNDECIDED, "the interval contains it, more repeats narrow it"
     if lost:
-        why = f"the reference ({', '.join(lost)}) was not measured completely"
+        verdict, why = Verdict.UNDECIDED, f"the reference ({', '.join(lost)}) was not measured completely"
     elif np.isnan(half):
         why = "a single repeat has no interval"
-    elif gain.low >= 1 + target:
-        verdict, why = Verdict.MET, "the interval lies above it"
-    elif most < 1 + target:
-        verdict, why = Verdict.MISSED, "every point's interval lies below it"
     return Best(point, reference, gain, verdict, why)
 
 

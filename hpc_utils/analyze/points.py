@@ -74,29 +74,27 @@ def points(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def gather(runs: pd.DataFrame, measures: Sequence[str] = MEASURES, also: Sequence[str] = ()) -> pd.DataFrame:
-    """`points`, with the runs behind them: `at`, their positions in `runs`, and `<measure>_each`, their values; and other columns
-    `also`, as the first run of each has them."""
+    """`points`, with `<measure>_each`, the list of its values by run; and other columns `also`, as the first run of each has
+    them."""
     several = runs.world_size > 1  # one rank is on one node, recorded or not, without a link
     layout = {name: runs[name].where(several, 1) for name in ("nodes", "ranks_per_node")}
     times = {"step_seconds": step_seconds(runs), "epoch_seconds": runs.seconds / runs.epochs}
     runs = runs.assign(**layout, link_gbit=links(runs), **times, **memory(runs))
     keys = [*SAME, *POINT]
-    positions = list(runs.groupby(number(runs, keys)).indices.values())
-    configurations = runs[[*keys, *also, "memory"]].iloc[[indices[0] for indices in positions]].reset_index(drop=True)
-    configurations["layout"] = [
+    runs = runs.assign(configuration=number(runs, keys))
+    grouped = runs.groupby("configuration")
+    first = runs.drop_duplicates("configuration").set_index("configuration").sort_index()
+    configurations = first[[*keys, *also, "memory"]]
+    layouts = [
         f"{row.world_size:g}" if pd.isna(row.nodes) or pd.isna(row.ranks_per_node) else f"{row.nodes:g}x{row.ranks_per_node:g}"
         for row in configurations.itertuples()
     ]  # fmt: skip
-    configurations["at"] = _objects(positions)
-    configurations["runs"] = _objects([tuple(runs.run_id.iloc[indices]) for indices in positions])
-    columns = {"repeats": [len(indices) for indices in positions]}
+    columns = {"layout": layouts, "runs": grouped.run_id.agg(tuple), "repeats": grouped.size()}
     for name in measures:
-        values = runs[name].to_numpy(dtype=float, na_value=np.nan)
-        samples = [values[indices] for indices in positions]
-        estimates = np.array([stats.median(sample) for sample in samples]).reshape(-1, 4)
-        columns |= dict(zip(stats.columns([name]), estimates.T, strict=False))
-        columns[f"{name}_each"] = _objects(samples)
-    return pd.concat([configurations, pd.DataFrame(columns)], axis=1)
+        samples = runs[name].astype(float).groupby(runs.configuration).agg(list)
+        columns[f"{name}_each"] = samples
+        columns |= dict(zip(stats.columns([name]), stats.medians(samples).T, strict=False))
+    return configurations.assign(**columns).reset_index(drop=True)
 
 
 @tabled(
@@ -174,10 +172,3 @@ def outside_load(measured: pd.DataFrame, threads: pd.Series | float) -> pd.Serie
     """The share of each run's (or rank's) cores that other processes used or the hypervisor stole; NaN: not recorded."""
     seconds = measured.reindex(columns=["outside_seconds", "steal_seconds"]).astype(float).sum(axis=1, min_count=1)
     return seconds / (measured.seconds * threads).astype(float)
-
-
-def _objects(values: Sequence) -> np.ndarray:
-    """A column of arrays or tuples."""
-    column = np.empty(len(values), dtype=object)
-    column[:] = values
-    return column

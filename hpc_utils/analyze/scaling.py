@@ -191,8 +191,8 @@ def workshop(runs: pd.DataFrame, ranks: Mapping[str, Iterable[int]] | None = Non
     (in words, where there are no numbers).
     """
     curve_points = curves(runs.assign(oversubscribed=False, shared=False))
-    barred_runs = barred(runs)
-    is_barred = np.array([barred_runs[positions].any() for positions in curve_points["at"]], dtype=bool)
+    barred_ids = set(runs.run_id[barred(runs)])
+    is_barred = np.array([not barred_ids.isdisjoint(run_ids) for run_ids in curve_points.runs], dtype=bool)
     sound = curve_points[~is_barred]
     baselines = sound[sound.world_size == 1].assign(baseline=sound.parallel)
     baselines = baselines.sort_values("parallel", key=lambda names: names != "none")
@@ -296,9 +296,8 @@ def before_after(runs: pd.DataFrame) -> pd.DataFrame:
     `<name>_before`; gain (the ratio of throughputs), gain_low, gain_high (its 95 % interval), repeats; runs.
     """
     used = usable(runs)
-    configurations = gather(used)
-    busy = (used.cpu_seconds / used.seconds / used.threads_per_rank).to_numpy(dtype=float, na_value=np.nan)
-    configurations["utilisation"] = [np.median(busy[positions]) for positions in configurations["at"]]
+    used = used.assign(utilisation=used.cpu_seconds / used.seconds / used.threads_per_rank)
+    configurations = gather(used, ["throughput", "epoch_seconds", "utilisation"])
     is_full = configurations.precision == "fp32"
     alike = [name for name in [*SAME, *POINT] if name not in ("settings", "precision")]
     pairs = beside(configurations[~is_full], configurations[is_full], alike, "_before").dropna(subset="runs_before")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +22,11 @@ class Estimate(NamedTuple):
     low: float
     high: float
     repeats: int
+
+    @classmethod
+    def of(cls, row: Mapping[str, float], name: str) -> Estimate:
+        """Of a table's row: its `columns` of `name`, and `repeats`."""
+        return cls(*(row[column] for column in columns([name])), row["repeats"])
 
     def columns(self, name: str) -> dict[str, float]:
         """`name`, `<name>_low` and `<name>_high` of a table's row."""

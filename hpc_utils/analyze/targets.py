@@ -96,7 +96,7 @@ def _judged(points: pd.DataFrame, kind: str, target: dict) -> Iterator[dict]:
         if kind == "weak":  # more ranks cannot reduce the variation
             reached = row["ranks"] >= ranks or low > required
         bound = {"at_least" if kind == "strong" else "at_most": required}
-        verdict = decide(Estimate(row["value"], low, high, row["repeats"]), **bound)
+        verdict = decide(Estimate.of(row, "value"), **bound)
         if not reached:
             verdict, why = Verdict.NOT_MEASURED, f"no point of {ranks} ranks; the nearest measurement: {why}"
         elif verdict == Verdict.UNDECIDED:

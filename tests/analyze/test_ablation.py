@@ -204,7 +204,8 @@ def test_configurations_are_compared_with_the_plain_loop_seed_by_seed() -> None:
     study, runs, epochs = ladders.ladder({"a": 1.2, "b": 1.1})
     worse = epochs.run_id.str.startswith("upto-b")
     epochs.loc[worse, "test_loss"] *= 1.2
-    table = ablation.equivalence(runs, epochs, study, targets=Targets(accuracy_margin=0.005, loss_margin=0.05))
+    study = study.model_copy(update={"targets": Targets(accuracy_margin=0.005, loss_margin=0.05)})
+    table = ablation.equivalence(runs, epochs, study)
     verdicts = table.set_index(["step", "measure"]).verdict
     assert verdicts["a", "accuracy"] == verdicts["b", "accuracy"] == verdicts["a", "loss"] == ablation.EQUAL
     assert verdicts["b", "loss"] == ablation.DIFFERS

@@ -53,9 +53,6 @@ def judge(tmp_path: Path):
         ("at_most = 1.3", value(1.36, 1.25, 1.48), "undecided"),
         ("at_most = 1.2", value(1.36, 1.25, 1.48), "refuted"),
         ("at_least = 1.2", value(1.36), "undecided"),  # repeated, and still without an interval
-        ("at_least = 1.2, without_interval = true", value(1.36), "supported"),  # a statistic of several points
-        ("at_least = 1.4, without_interval = true", value(1.36), "refuted"),
-        ("at_least = 1.2, without_interval = true", value(1.36, repeats=2), "too few repeats"),
         ("at_least = 1.2", value(1.36, repeats=0), "supported"),  # a count is what it is
         ("at_most = 1.2", value(1.36, repeats=0), "refuted"),
         ("at_least = 1.2", value(1.36, 1.1, 1.48, repeats=0), "undecided"),  # of a fit
@@ -96,7 +93,6 @@ def test_what_is_planned_is_not_measured_until_it_is(judge) -> None:
         ("at_least = 1.2", value(1.36, 1.25, 1.48), "<1.36>, at least 1.2 claimed, 5 repeats"),
         ("at_least = 1.4", value(1.36, 1.25, 1.48), "<1.36>, at least 1.4 claimed, the bound lies in the interval"),
         ("at_most = 0.9", value(0.72, 0.64, 0.81, unit="share"), "<0.72>, at most 90\u00a0% claimed, 5 repeats"),
-        ("at_least = 1, without_interval = true", value(1.36), "<1.36>, at least 1 claimed"),
         ('is = "equal"', value("equal"), "<equal>, 5 repeats"),
         ('is = "equal"', value("differs"), "<differs>, equal claimed, 5 repeats"),
     ],

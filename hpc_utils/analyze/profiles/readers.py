@@ -113,11 +113,9 @@ def gather(paths: Iterable[str | Path]) -> Reports:
         unordered, key=lambda timeline: (timeline.rank is None, timeline.rank or 0, timeline.device or 0)
     )
     recorded = list(filter(None, map(_recorded, sources)))
-    return Reports(
-        timelines,
-        _kernels([path for path, file_kind in kinds.items() if file_kind == FileKind.NCU_REPORT]),
-        *(recorded[0] if len(recorded) == 1 else ()),
-    )
+    reports = recorded[0] if len(recorded) == 1 else Reports()
+    counters = [path for path, file_kind in kinds.items() if file_kind == FileKind.NCU_REPORT]
+    return replace(reports, timelines=timelines, kernels=_kernels(counters))
 
 
 def read_timelines(path: Path) -> list[Timeline]:
@@ -154,7 +152,7 @@ def _files(source: Path) -> list[Path]:
     folder = source / PROFILE if (source / PROFILE).is_dir() else source
     files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
     chosen = [path for path in files if kind(path) or (path.name.endswith(_NAMES) and not path.stat().st_size)]
-    if not chosen and not (_recorded(source) or [None])[0]:
+    if not chosen and not (_recorded(source) or Reports()).phases:
         raise ProfileError(f"{source}: holds no profile; `hpc run ... -p profile=torch` makes a run with one")
     return chosen
 
@@ -169,9 +167,11 @@ def _kernels(reports: Sequence[Path]) -> pd.DataFrame | None:
     return pd.concat(map(ncu.read_kernels, reports), ignore_index=True)
 
 
-def _recorded(folder: Path) -> tuple[dict[str, float] | None, dict[str, Any], float, float] | None:
-    """(`phases`: the means over the epochs, None if they were not recorded, as of captured steps; `config`, `load`,
-    `step_seconds`) of a run's own records; None if this is no run's folder."""
+def _recorded(folder: Path) -> Reports | None:
+    """What a run's own records hold of `Reports`; None if this is no run's folder.
+
+    The phases are the means over the epochs, None if they were not recorded, as of captured steps.
+    """
     if not (folder / "epochs.csv").is_file():
         return None
     import pandas as pd
@@ -182,14 +182,14 @@ def _recorded(folder: Path) -> tuple[dict[str, float] | None, dict[str, Any], fl
     except ValueError:  # damaged
         return None
     *means, comm, overlap, _ = epochs.mean()
-    phase_seconds = None if math.isnan(sum(means)) else dict(zip(map(str, PARTS), means, strict=True))
-    if (
-        phase_seconds and 0 <= comm - overlap <= phase_seconds["backward"]
-    ):  # NaN on one rank, and where DDP measures nothing
-        phase_seconds |= {"backward": phase_seconds["backward"] - (comm - overlap), "communication": comm - overlap}
+    phases = None if math.isnan(sum(means)) else dict(zip(map(str, PARTS), means, strict=True))
+    exposed = comm - overlap  # NaN on one rank, and where DDP measures nothing
+    if phases and 0 <= exposed <= phases["backward"]:
+        phases |= {"backward": phases["backward"] - exposed, "communication": exposed}
     run = read_json(folder / "run.json") or {}
     load = _load(folder / "ranks.csv", run.get("threads_per_rank") or 1)
-    return phase_seconds, run.get("config", {}), load, float(epochs.step_p50.median())
+    step_seconds = float(epochs.step_p50.median())
+    return Reports(phases=phases, config=run.get("config", {}), load=load, step_seconds=step_seconds)
 
 
 def _load(ranks: Path, cores: float) -> float:

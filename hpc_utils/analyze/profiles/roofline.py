@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from .. import stats
+from ..compare import scaled
 from ..points import gather, unprofiled
 from ..table import tabled
 from . import peaks
@@ -45,35 +46,32 @@ def attained(runs: pd.DataFrame) -> pd.DataFrame:
     """
     runs = unprofiled(runs)
     runs = runs[runs.flops_per_sample.notna()]
-    configurations = gather(runs)
-    configurations["flops_per_sample"] = [float(runs.flops_per_sample.iloc[rows[0]]) for rows in configurations["at"]]
+    configurations = gather(runs, ["throughput"], ["flops_per_sample"]).astype({"flops_per_sample": float})
     tops = [peaks.find_peak(name) for name in configurations.device_name]
     configurations["peak"] = [
         peak.flops.get(precision, math.nan) if peak else math.nan
         for peak, precision in zip(tops, configurations.precision, strict=True)
     ]
-    for end in stats.ENDS:
-        configurations[f"flops_per_second{end}"] = (
-            configurations.flops_per_sample * configurations[f"throughput{end}"] / configurations.world_size
-        )
-        configurations[f"mfu{end}"] = configurations[f"flops_per_second{end}"] / configurations.peak
+    operations = configurations.flops_per_sample / configurations.world_size
+    configurations = scaled(configurations, "flops_per_second", "throughput", operations)
+    configurations = scaled(configurations, "mfu", "flops_per_second", 1 / configurations.peak)
     measures = stats.columns(["flops_per_second", "mfu"])
-    return pd.DataFrame(configurations[[*ATTAINED, "flops_per_sample", "peak", *measures, "repeats", "runs"]])
+    return configurations[[*ATTAINED, "flops_per_sample", "peak", *measures, "repeats", "runs"]]
 
 
-def points(kernels: pd.DataFrame, device_name: str = "") -> pd.DataFrame:
+def points(kernels: pd.DataFrame) -> pd.DataFrame:
     """Measured kernels (`ncu.read_kernels`) in the roofline, a row per kernel whose operations and bytes are known.
 
     Columns: name, kind, device, precision (in which it does most of its operations), flops, dram_bytes, intensity (operations
-    per byte of DRAM), achieved (operations/s), attainable and share of it (NaN where `peaks` does not know the GPU,
-    `device_name` or that of the report, or its peak in this precision), duration_ns.
+    per byte of DRAM), achieved (operations/s), attainable and share of it (NaN where `peaks` does not know the GPU or its peak
+    in this precision), duration_ns.
     """
     measured = kernels[(kernels.flops > 0) & (kernels.dram_bytes > 0) & (kernels.duration_ns > 0)]
     measured = measured.assign(
         intensity=measured.flops / measured.dram_bytes,
         achieved=measured.flops / measured.duration_ns * 1e9,
     )
-    tops = [peaks.find_peak(device_name or device) for device in measured.device]
+    tops = [peaks.find_peak(device) for device in measured.device]
     measured["attainable"] = [
         attainable(peak, row.precision, row.intensity) if peak and row.precision in peak.flops else math.nan
         for peak, row in zip(tops, measured.itertuples(), strict=True)

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hpc_utils.analyze import ablation, stats
-
+from .. import ablation, stats
+from ..compare import paired
 from ..table import tabled
 from . import phases
 from . import verdict as limits
@@ -161,12 +161,14 @@ def gains(profiles: pd.DataFrame, by_name: Mapping[str, Profile], tried: Iterabl
 
 def _measured_gain(before: Mapping[int, tuple[str, float]], after: Mapping[int, tuple[str, float]]) -> dict[str, Any]:
     """`before`, `after`: run id and samples/s by repeat."""
-    pairs = [(before[repeat], after[repeat]) for repeat in sorted(before.keys() & after.keys())]
-    if not pairs:
+    base, changed = (
+        pd.DataFrame([(repeat, *run) for repeat, run in side.items()], columns=["repeat", "run_id", "throughput"])
+        for side in (before, after)
+    )
+    gain, run_ids = paired(changed, base)
+    if not gain.repeats:
         return {}
-    gain = stats.median([faster / slower for (_, slower), (_, faster) in pairs])
-    runs = tuple(run for pair in pairs for run, _ in pair)
-    return gain.measure("gain") | {"verdict": ablation.verdict(gain.low, gain.high), "runs": runs}
+    return gain.measure("gain") | {"verdict": ablation.verdict(gain.low, gain.high), "runs": run_ids}
 
 
 def _profiled_gain(before: Profile, after: Profile) -> dict[str, Any]:

@@ -97,7 +97,7 @@ def test_gains_are_within_repeats_next_to_the_promise_of_the_advice() -> None:
     assert gains.other.tolist() == ["batches", "noise", "items"], "the other was not measured"
     assert gains.verdict.tolist()[::2] == ["faster", "slower"] and gains.verdict[1] not in ("faster", "slower")
     assert gains.gain[0] == pytest.approx(2.0, abs=0.02) and 1.9 < gains.gain_low[0] < 2 < gains.gain_high[0] < 2.1
-    assert gains.runs[0] == ("a1", "b1", "a2", "b2", "a3", "b3", "a4", "b4")
+    assert set(gains.runs[0]) == {"a1", "b1", "a2", "b2", "a3", "b3", "a4", "b4"}
     assert gains.before.tolist()[:2] == [Bound.INPUT] * 2 and gains.before.isna()[2]
     assert gains.at_most[0] == 3.0 and gains.at_most[1:].isna().all()
 
