@@ -28,18 +28,18 @@ def page_faults(exported: Exports, stem: str, run_records: records.Records | Non
     anew = remedy(folder, page)
     if _digest(folder / page["executed"]) != page.get(exports.EXECUTED, ""):
         yield f"{page['executed']} is not the execution that wrote {page_file}, or has changed since: {anew}"
-    try:
-        if run_records is None:
-            run_records = records.load(folder, study=page["study"] or None)
-        elif page["study"]:
-            run_records = run_records.only(records.read_study(page["study"], folder).run_ids)
-    except records.UnknownStudy as error:
-        yield f"{page_file}: {error}"
-        return
-    if page["study"] and run_records.unfinished:
-        command = records.read_study(page["study"], folder).command or "hpc study run"
-        incomplete = counted(len(run_records.unfinished), "run")
-        anew = f"not complete: {incomplete} of {page['study']} (`{command}`); then {anew}"
+    if run_records is None:
+        run_records = records.load(folder)
+    if page["study"]:
+        try:
+            study = records.read_study(page["study"], folder)
+        except records.UnknownStudy as error:
+            yield f"{page_file}: {error}"
+            return
+        run_records = run_records.only(study.run_ids)
+        if run_records.unfinished:
+            incomplete = counted(len(run_records.unfinished), "run")
+            anew = f"not complete: {incomplete} of {study.name} (`{study.command or 'hpc study run'}`); then {anew}"
     yield from records.by_former_code(run_records, folder, page["study"])
     items = [item for kind in exports.KINDS for item in page[kind].values()]
     files = page["files"] | {name: digest for item in items for name, digest in item["files"].items()}
