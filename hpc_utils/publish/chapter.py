@@ -75,15 +75,15 @@ class Chapter:
         refused = self.records.refused
         unfinished = self.records.unfinished
         beyond = sorted({(point.series, point.why) for point in self.index.not_applicable}) if self.index else ()
-        code_remarks = records.by_other_code(self.records, self.results, self.study)
-        return Markdown(
-            f"**{counted(len(self.records.runs), 'complete run')}**; {len(refused)} refused because their records contradict "
-            f"themselves, {len(unfinished)} not complete."
-            + "".join(f"\n- refused: `{name}`: {why}" for name, why in refused.items())
-            + "".join(f"\n- {state}: `{name}`" for name, state in unfinished.items())
-            + "".join(f"\n- not applicable: {series}: {why}" for series, why in beyond)
-            + "".join(f"\n- {line}" for line in code_remarks)
-        )
+        lines = [
+            f"**{counted(len(self.runs), 'complete run')}**; {len(refused)} refused because their records contradict "
+            f"themselves, {len(unfinished)} not complete.",
+            *(f"refused: `{name}`: {why}" for name, why in refused.items()),
+            *(f"{state}: `{name}`" for name, state in unfinished.items()),
+            *(f"not applicable: {series}: {why}" for series, why in beyond),
+            *records.by_other_code(self.records, self.results, self.study),
+        ]
+        return Markdown("\n- ".join(lines))
 
     def export(
         self, data: pd.DataFrame, name: str = "", caption: str = "", *, runs: Iterable[str] | None = None,

@@ -50,6 +50,11 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
+def first_names(names: Sequence[str], most: int = 3) -> str:
+    """`one, two, three and 4 more`."""
+    return ", ".join(names[:most]) + f" and {len(names) - most} more" * (len(names) > most)
+
+
 def aligned(lines: Sequence[Sequence[str]], right: Iterable[int] = ()) -> list[str]:
     """Lines of cells in columns for a terminal, those of `right` aligned to the right."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]

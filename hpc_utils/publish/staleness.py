@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from hpc_utils.records import fingerprint
 
 from . import exports
 from .exports import Exports
+from .formatting import first_names
 
 
 def faults(exported: Exports) -> list[str]:
@@ -49,9 +50,9 @@ def page_faults(exported: Exports, stem: str, run_records: records.Records | Non
     for name in (*files, *exports.beside_runs(folder, page["study"])):
         current_digests[name] = _digest(exports.place(name, folder))
     if changed := [name for name, digest in page_digests.items() if current_digests.get(name) != digest]:
-        yield f"{page_file} rests on what has changed since, is no longer valid or is gone: {_first_names(changed)}: {anew}"
+        yield f"{page_file} rests on what has changed since, is no longer valid or is gone: {first_names(changed)}: {anew}"
     if added := [name for name in current_digests if name not in page_digests]:
-        yield f"{page_file} does not know what its chapter would read: {_first_names(added)}: {anew}"
+        yield f"{page_file} does not know what its chapter would read: {first_names(added)}: {anew}"
 
 
 def uncommitted(exported: Exports) -> list[str]:
@@ -90,8 +91,3 @@ def _digest(path: Path) -> str | None:
         return fingerprint.of_file(path)
     except OSError:
         return None
-
-
-def _first_names(names: Sequence[str]) -> str:
-    remainder = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return f"{', '.join(names[:3])}{remainder}"

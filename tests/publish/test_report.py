@@ -14,8 +14,7 @@ from PIL import Image
 
 from hpc_utils import records
 from hpc_utils.publish.exports import Exports
-from hpc_utils.publish.report import ReportError, write_report
-from hpc_utils.publish.report.head import Head
+from hpc_utils.publish.report import Head, ReportError, write_report
 from hpc_utils.publish.report.lookup import Evidence
 from hpc_utils.records import StudyIndex
 

@@ -135,13 +135,15 @@ class Resolver:
         if "cell" in span.classes:
             number = span.attributes.get("n", "")
             self._printed.add(number)
-            if number not in self.cells or not self.cells[number].text:
+            cell = self.cells.get(number)
+            if not cell or not cell.text:
                 return []
-            if not (value := self.cells[number].item):
-                return pf.Str(self.cells[number].text)
-            self.values.setdefault(value.full, value)
-            address = f"{self.numbers}#nameddest=number:{value.full}"
-            return pf.Link(pf.Str(self.cells[number].text), url=address, classes=["number"], title=value.full)
+            if not cell.item:
+                return pf.Str(cell.text)
+            name = cell.item.full
+            self.values.setdefault(name, cell.item)
+            address = f"{self.numbers}#nameddest=number:{name}"
+            return pf.Link(pf.Str(cell.text), url=address, classes=["number"], title=name)
         text = pf.stringify(span)
         if set(CLASSES) & set(span.classes) and len(text) < SHORT:
             return pf.Span(pf.Str(text.replace(" ", "\u00a0")), classes=span.classes)

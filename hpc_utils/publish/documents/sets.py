@@ -12,6 +12,7 @@ from hpc_utils import records, toml_config
 from hpc_utils.plural import counted
 from hpc_utils.publish import cells, exports, staleness
 from hpc_utils.publish.cells import UnknownCell
+from hpc_utils.publish.formatting import first_names
 
 from .project import DocumentEntry, Project, ProjectError, read_project
 
@@ -43,12 +44,13 @@ def source_line(values: Collection[SetItem]) -> str:
     """The sources of values: `chapters 03_scaling, 05_optimization, 117 runs, commits 34526e8, 45ae163`; "" without values."""
     if not values:
         return ""
-    parts = [_many("chapter", sorted({value.page["notebook"] for value in values}))]
+    chapters = sorted({value.page["notebook"] for value in values})
+    parts = [f"{_noun('chapter', chapters)} {', '.join(chapters)}"]
     runs = {(value.alias, run): value.page["runs"][run] for value in values for run in value.content.runs}
     if runs:
         parts.append(counted(len(runs), "run"))
         if commits := sorted({run["commit"][:SHORT] for run in runs.values() if run["commit"]}):
-            parts.append(_many("commit", commits[:3]) + f" and {len(commits) - 3} more" * (len(commits) > 3))
+            parts.append(f"{_noun('commit', commits)} {first_names(commits)}")
         else:
             parts.append(f"measuring code {min(run['digest'] for run in runs.values())[:SHORT]}")
     else:
@@ -60,8 +62,8 @@ def source_line(values: Collection[SetItem]) -> str:
     return ", ".join(parts)
 
 
-def _many(word: str, names: list[str]) -> str:
-    return f"{word}{'s' * (len(names) > 1)} {', '.join(names)}"
+def _noun(word: str, names: Collection[str]) -> str:
+    return word + "s" * (len(names) > 1)
 
 
 @dataclass(frozen=True)
@@ -147,7 +149,10 @@ class Sets:
 
 @dataclass
 class BuildContext:
-    """What all documents of a checkout share. `root`: the folder that the sets' paths are relative to; `folder`: `paper/`; `log` prints a line of progress."""
+    """What all documents of a checkout share.
+
+    `root`: the folder that the sets' paths are relative to; `folder`: `paper/`; `log` prints a line of progress.
+    """
 
     root: Path
     folder: Path

@@ -4,24 +4,60 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import jinja2
 from markupsafe import Markup
 
-from hpc_utils import paths, records
-from hpc_utils.analyze.scaling import baseline_text
+from hpc_utils import paths, provenance, records
+from hpc_utils.analyze import anomalies, scaling, targets
 from hpc_utils.publish import exports, formatting, tables
 from hpc_utils.publish.address import relative
 from hpc_utils.records.atomic import write_text
 from hpc_utils.records.study import StudyIndex, StudyRun
 
 from .chapter import FOLDER, ReportError, export_chapter, name_of, read_notebook, unique
-from .head import Head, head
 from .lookup import Evidence, Lookup, gather
 
 RESERVED = {"top", "main", "contents", "zoom", "stale", "tables", "figures", "runs"}  # the page's own anchors
+
+
+class Head(NamedTuple):
+    """What a study reached.
+
+    Attributes:
+        facts: where the numbers come from. outcome: as of `scaling.outcome`. targets: as of `targets.judge`, of its curves.
+        findings: as of `anomalies.find_anomalies`.
+    """
+
+    index: StudyIndex
+    facts: Mapping[str, str]
+    outcome: Sequence[tables.Row]
+    targets: Sequence[tables.Row]
+    findings: Sequence[tables.Row]
+
+
+def read_head(record_set: records.Records, index: StudyIndex) -> Head:
+    """The head of the report on the study `index`, of whose runs `record_set` has all."""
+    study_records = record_set.only(index.run_ids)
+    runs = study_records.runs
+    judged = targets.judge(scaling.efficiency(runs), index.scaling_targets)
+    frames = (
+        scaling.outcome(runs, study_records.epochs),
+        judged[judged.runs.map(len) > 0],
+        anomalies.find_anomalies(runs),
+    )
+    commits = runs.commit.str[: provenance.SHORT] + runs.dirty.map({True: " (modified)"}).fillna("")
+    columns = {"device": runs.device_name, "commit": commits, "code digest": runs.digest, "torch": runs.torch}
+    ends = sorted(runs.started)[:: max(len(runs) - 1, 1)]
+    facts = {
+        f"runs{index.name and ' of the study'}": f"{len(runs)} of {len(index.run_ids)} complete",
+        "measured (UTC)": " to ".join(time[:16].replace("T", " ") for time in ends),
+        **{name: ", ".join(sorted(set(column.dropna()))) for name, column in columns.items()},
+    }
+    return Head(index, facts, *(frame.to_dict("records") for frame in frames))
 
 
 def bind(results: str | Path, study: str = "", output: Path | None = None) -> Path:
@@ -47,13 +83,13 @@ def bind(results: str | Path, study: str = "", output: Path | None = None) -> Pa
     for name, page in pages.items():
         evidence = gather(results, record_set, exported, name)
         for index in evidence.studies:
-            heads[index.name] = heads.get(index.name) or head(record_set, index)
+            heads[index.name] = heads.get(index.name) or read_head(record_set, index)
         heads_by_page = {reports / index.name / "index.html": heads[index.name] for index in evidence.studies}
         if len(heads_by_page) == 1:
             write_report(page, *heads_by_page.values(), evidence)
         else:
             runs = [StudyRun(run_id=run) for run in evidence.series]
-            overview = head(record_set, StudyIndex(title=f"Studies in {results.name}", runs=runs))
+            overview = read_head(record_set, StudyIndex(title=f"Studies in {results.name}", runs=runs))
             listed = [
                 (relative(path, page.parent) if path.is_file() else "", study_head)
                 for path, study_head in heads_by_page.items()
@@ -89,7 +125,7 @@ def write_report(output: Path, head: Head, evidence: Evidence, studies: Sequence
         if titles.count(chapter.title) > 1:
             chapter.label = f"{chapter.title} ({chapter.folder})"
     page = _templates().get_template("page.html.j2").render(
-        head=head, studies=studies, curve=tables.curve, baseline_text=baseline_text, quantity=formatting.quantity, chapters=bound, lookup=lookup, evidence=evidence,
+        head=head, studies=studies, curve=tables.curve, baseline_text=scaling.baseline_text, quantity=formatting.quantity, chapters=bound, lookup=lookup, evidence=evidence,
         css=Markup((FOLDER / "page.css").read_text()), js=Markup((FOLDER / "page.js").read_text()),
     )  # fmt: skip
     write_text(output, page)
