@@ -221,13 +221,13 @@ def _write_figures(
     run_ids = set(study_records.runs.run_id)
     exported = exports.read_exports(results)
     pages = set()
-    for figure in figure_export.figures([results]):
-        page = figure.page
+    for _, figure in sorted(exported.figures.items()):
+        page = exported.pages[figure.page]
         study_page = page["study"] == study
-        shared_page = not page["study"] and page["notebook"] in chapters and run_ids.intersection(figure.drawn.runs)
+        shared_page = not page["study"] and page["notebook"] in chapters and run_ids.intersection(figure.runs)
         if study_page or shared_page:
-            pages.add(figure.drawn.page)
-            figure_export.write_figure(figure, output, ["pdf"])
+            pages.add(figure.page)
+            figure_export.write_figure(exported, figure, output, ["pdf"])
     yield from (f"{fault}." for page in sorted(pages) for fault in staleness.page_faults(exported, page))
     if not pages:
         yield f"No figures: `hpc report {study}` draws them."

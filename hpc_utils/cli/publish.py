@@ -99,12 +99,12 @@ def paper_build(documents, check, pattern):
     Each DOCUMENT is one of paper/paper.toml, by default all. All faults are listed with their places: a cell that does not
     exist, a table older than its records, a number typed by hand. A document with a fault is not built.
     """
-    from hpc_utils.publish.documents import context
+    from hpc_utils.publish.documents import sets
 
     if pattern is None:
         with _paper_packages():
             from hpc_utils.publish.documents import build
-    shared = context.read_context(paths.root(), log=click.echo if pattern is None else lambda line: None)
+    shared = sets.read_context(paths.root(), log=click.echo if pattern is None else lambda line: None)
     if pattern is not None:
         _print_citable(shared.sets(shared.project.sets), pattern)
         return
@@ -164,29 +164,28 @@ def export(name, as_list, folder, formats, output, write_instead=None):
     hpc export laptop:laptop-efficiency
     hpc export scaling-efficiency --results rehearsal --format svg
     """
-    from hpc_utils.publish import exports, figure_export, staleness
+    from hpc_utils.publish import cells, exports, figure_export, staleness
 
     if write_instead:  # an option of a companion
         return write_instead(name, folder, output)
     if bool(name) == as_list:
         raise click.UsageError("give either a FIGURE or --list")
     committed = sorted(path for path in paths.reference().glob("*") if path.is_dir())
-    figures = figure_export.figures([folder] if folder else [paths.results(), *committed])
+    sets = {path.name: exports.read_exports(path) for path in ([folder] if folder else [paths.results(), *committed])}
     folders_by_alias = aliases()
     if as_list:
         names = {path: alias for alias, path in folders_by_alias.items()}
-        for candidate in figures:
-            set_name = names.get(candidate.folder, candidate.folder.name)
-            click.echo(f"{set_name}:{candidate.drawn.name}  {candidate.drawn.caption}")
+        for set_name, exported in sets.items():
+            for figure in sorted(exported.figures.values(), key=lambda item: item.name):
+                click.echo(f"{names.get(exported.folder, set_name)}:{figure.name}  {figure.caption}")
         return
-    alias, colon, figure = name.rpartition(":")
-    chosen = figure_export.find_figure(
-        f"{folders_by_alias[alias].name if alias in folders_by_alias else alias}{colon}{figure}", figures
-    )
+    alias, colon, figure_name = name.rpartition(":")
+    alias = folders_by_alias[alias].name if alias in folders_by_alias else alias
+    set_name, figure = cells.find_item("figures", f"{alias}{colon}{figure_name}", sets)
     kinds = [kind.strip() for kind in formats.split(",") if kind.strip()]
-    for path in figure_export.write_figure(chosen, output or paths.results() / "export", kinds):
+    for path in figure_export.write_figure(sets[set_name], figure, output or paths.results() / "export", kinds):
         click.echo(path)
-    for fault in staleness.page_faults(exports.read_exports(chosen.folder), chosen.drawn.page):
+    for fault in staleness.page_faults(sets[set_name], figure.page):
         click.secho(f"warning: {fault}", fg="yellow", err=True)
 
 

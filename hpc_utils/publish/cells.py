@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 import pandas as pd
 
 from hpc_utils import toml_config
 from hpc_utils.analyze.value import Value
 
-if TYPE_CHECKING:
-    from .exports import Exports, Item
+from .exports import Exports, Item
 
 _CITATION = re.compile(
     r"(?:(?P<alias>[a-z][a-z0-9-]*):)?(?P<table>[a-z0-9][a-z0-9_-]*)(?:\.(?P<column>[a-z][a-z0-9_]*))?"
@@ -30,7 +31,9 @@ FEW = 4  # rows and values that an error lists
 
 
 class UnknownCell(LookupError):
-    """No cell matches, or several do; the message lists the nearest."""
+    """No cell, table or figure matches, or several do; the message lists the nearest."""
+
+    exit_code = 2
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,30 @@ def parse(written: str) -> Citation:
         raise UnknownCell(f"{written!r} cites no cell: write table.column[key=value, ...]")
     keys = tuple((name.strip(), value.strip()) for name, _, value in pairs)
     return Citation(match["alias"] or "", match["table"], match["column"] or "", keys)
+
+
+def find_item(kind: str, name: str, sets: Mapping[str, Exports]) -> tuple[str, Item]:
+    """The set that has the table or figure `name`, which may be `SET:NAME`, and the item. `kind`: "tables" or "figures".
+
+    Raises:
+        UnknownCell: no such set, no such name, or several sets have it.
+    """
+    alias, _, item_name = name.rpartition(":")
+    word = kind[:-1]
+    items_by_set = {
+        set_name: getattr(exported, kind) for set_name, exported in sets.items() if alias in ("", set_name)
+    }
+    if not items_by_set:
+        raise UnknownCell(f"no set {alias!r}: there are {', '.join(sets)}")
+    having = [set_name for set_name, items in items_by_set.items() if item_name in items]
+    if len(having) > 1:
+        names = " or ".join(f"{set_name}:{item_name}" for set_name in having)
+        raise UnknownCell(f"several sets have the {word} {item_name}: write {names}")
+    if not having:
+        item_names = set().union(*items_by_set.values())
+        raise UnknownCell(f"no {word} {name}: {toml_config.hint(item_name, item_names)}")
+    (set_name,) = having
+    return set_name, items_by_set[set_name][item_name]
 
 
 def cell(exported: Exports, cited: Citation) -> Value:
@@ -93,7 +120,7 @@ def _row(frame: pd.DataFrame, cited: Citation) -> pd.Series:
     for name, _ in cited.keys:
         _require_column(cited, name, frame, frame.columns)
     fits = pd.DataFrame(
-        {n: frame[n].map(lambda v, wanted=wanted: _is(v, wanted)) for n, wanted in cited.keys}, frame.index
+        {name: frame[name].map(partial(_is, wanted=wanted)) for name, wanted in cited.keys}, frame.index
     )
     rows = frame[fits.all(axis=1)]
     if len(rows) == 1:

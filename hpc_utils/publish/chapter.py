@@ -41,23 +41,20 @@ class Chapter:
     Args:
         notebook: its name, such as `03_scaling`. study: "" for a chapter about the whole set.
         label: first part of the names of its tables and figures; "": the study's name alone.
-        outside: {`profile:NAME`: its file} of evidence outside the set.
         required: refuse a set without a complete run.
 
     Raises:
         LookupError: no complete run, although `required`.
     """
 
-    def __init__(
-        self, notebook: str, *, study: str = "", label: str = "", outside: Mapping[str, Path] | None = None, required: bool = True
-    ) -> None:  # fmt: skip
+    def __init__(self, notebook: str, *, study: str = "", label: str = "", required: bool = True) -> None:
         style.apply()
         self.notebook = notebook
         self.study = study
         self.results = Path(paths.results())
         self.prefix = "-".join(filter(None, (study, label)))
-        self.outside = dict(outside or {})
-        self.files = []
+        self.outside: Mapping[str, Path] = {}  # {`profile:NAME`: its file} of evidence outside the set
+        self.files: list[str] = []
         self.records = records.load(study=study or None)
         self.runs, self.epochs = self.records.runs, self.records.epochs
         if required and self.runs.empty:
@@ -78,15 +75,15 @@ class Chapter:
         refused = self.records.refused
         unfinished = self.records.unfinished
         beyond = sorted({(point.series, point.why) for point in self.index.not_applicable}) if self.index else ()
-        code_remarks = records.by_other_code(self.records, self.results, self.study)
-        return Markdown(
-            f"**{counted(len(self.records.runs), 'complete run')}**; {len(refused)} refused because their records contradict "
-            f"themselves, {len(unfinished)} not complete."
-            + "".join(f"\n- refused: `{name}`: {why}" for name, why in refused.items())
-            + "".join(f"\n- {state}: `{name}`" for name, state in unfinished.items())
-            + "".join(f"\n- not applicable: {series}: {why}" for series, why in beyond)
-            + "".join(f"\n- {line}" for line in code_remarks)
-        )
+        lines = [
+            f"**{counted(len(self.runs), 'complete run')}**; {len(refused)} refused because their records contradict "
+            f"themselves, {len(unfinished)} not complete.",
+            *(f"refused: `{name}`: {why}" for name, why in refused.items()),
+            *(f"{state}: `{name}`" for name, state in unfinished.items()),
+            *(f"not applicable: {series}: {why}" for series, why in beyond),
+            *records.by_other_code(self.records, self.results, self.study),
+        ]
+        return Markdown("\n- ".join(lines))
 
     def export(
         self, data: pd.DataFrame, name: str = "", caption: str = "", *, runs: Iterable[str] | None = None,
@@ -102,9 +99,13 @@ class Chapter:
         Raises:
             ExportError: there is no name, or it is used; the chapter did not read the runs.
         """
-        table = _described(data, name, caption, **description)
+        table = _described(data, name=name, caption=caption, **description)
         if data.empty:
             return data
+        if not table.name:
+            raise ExportError(
+                "a table without a name: its analysis has no `tabled`, so name it, and give it a caption"
+            )
         column_units = {column: unit_of(column, data[column]) for column in data if column not in BEHIND}
         column_units = {column: unit for column, unit in column_units.items() if unit}
         details = {"measure": table.measure, "units": column_units, "span": table.span, "evidence": list(files)}
@@ -113,11 +114,12 @@ class Chapter:
         self._add("tables", table.name, table.caption, data, runs, path, details)
         return data
 
-    def show(self, data: pd.DataFrame, name: str = "", caption: str = "", **options: Any) -> None:
+    def show(
+        self, data: pd.DataFrame, name: str = "", caption: str = "", *, columns: str = "", missing: str = "", **options: Any
+    ) -> None:  # fmt: skip
         """`export` a table and show its columns; of an empty one show what to measure."""
         self.export(data, name, caption, **options)
-        options = {key: value for key, value in options.items() if key not in ("runs", "files")}
-        table = _described(data, name, caption, **options)
+        table = _described(data, columns=columns, missing=missing)
         self.display(data, table.columns, missing=table.missing)
 
     def display(self, data: pd.DataFrame, columns: str | Sequence[str] = (), *, missing: str = "") -> None:
@@ -170,6 +172,8 @@ class Chapter:
         """Write `exports/<stem>.json`; returns a line about it for the notebook."""
         evidence = {file for item in self.items["tables"].values() for file in item.get("evidence", ())}
         evidence.update(self.files, exports.beside_runs(self.results, self.study))
+        facts_by_run = self.runs.set_index("run_id")[["digest", "commit", "hardware_id"]].astype(object)
+        facts_by_run = facts_by_run.where(facts_by_run.notna(), None)
         page = {
             "schema": exports.SCHEMA,
             "notebook": self.notebook,
@@ -179,10 +183,8 @@ class Chapter:
             "dirty": provenance.dirty(),
             "analysis": provenance.analysis_digest(self.notebook)[: provenance.SHORT],
             "runs": {
-                run.run_id: {"digest": run.digest, "commit": _text_or_none(run.commit),
-                             "hardware_id": _text_or_none(run.hardware_id),
-                             "fingerprint": fingerprint.of_run(self.results / "runs" / run.run_id)}
-                for run in self.runs.itertuples()
+                run: facts | {"fingerprint": fingerprint.of_run(self.results / "runs" / run)}
+                for run, facts in facts_by_run.to_dict("index").items()
             },
             "files": {name: fingerprint.of_file(self._place(name)) for name in sorted(evidence)},
             **{kind: dict(sorted(items.items())) for kind, items in self.items.items()},
@@ -234,19 +236,9 @@ def _csv(data: pd.DataFrame) -> str:
     return data.assign(**joined).to_csv(index=False, lineterminator="\n")
 
 
-def _text_or_none(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
-
-
-def _described(data: pd.DataFrame, name: str, caption: str, **description: Any) -> Table:
-    table = data.attrs.get(KEY) or Table(name, caption)
-    changes = {key: value for key, value in {"name": name, "caption": caption, **description}.items() if value}
-    if isinstance(changes.get("columns"), str):
-        changes["columns"] = tuple(changes["columns"].split())
-    table = replace(table, **changes)
-    if not table.name and len(data):
-        raise ExportError("a table without a name: its analysis has no `tabled`, so name it, and give it a caption")
-    return table
+def _described(data: pd.DataFrame, **changes: str) -> Table:
+    table = data.attrs.get(KEY) or Table("", "")
+    return replace(table, **{key: value for key, value in changes.items() if value})
 
 
 def stacked(frames: Mapping[Any, pd.DataFrame], *columns: str) -> pd.DataFrame:

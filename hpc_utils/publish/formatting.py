@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Sequence
 
 from hpc_utils.analyze.value import Value
@@ -38,8 +37,6 @@ UNITS = {
     },
     **{unit: [(0, 1, unit)] for unit in _PLAIN.split()},
 }
-# Units that sites bill in: hours of something, a currency, credits.
-BILLED = re.compile(r"[A-Za-z]+-hours|[A-Z]{2,4}")
 
 
 class FormatError(ValueError):
@@ -48,14 +45,14 @@ class FormatError(ValueError):
     exit_code = 2
 
 
-def is_known(unit: str) -> bool:
-    """Whether `unit` can be written: it is in `UNITS`, or sites bill in it."""
-    return unit in UNITS or BILLED.fullmatch(unit) is not None
-
-
 def number(value: float) -> str:
     """A number in a table: four significant digits, all digits from 1000 on."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def first_names(names: Sequence[str], most: int = 3) -> str:
+    """`one, two, three and 4 more`."""
+    return ", ".join(names[:most]) + f" and {len(names) - most} more" * (len(names) > most)
 
 
 def aligned(lines: Sequence[Sequence[str]], right: Iterable[int] = ()) -> list[str]:
@@ -87,8 +84,6 @@ def text(value: Value, form: str = "value") -> str:
         raise FormatError(f"{value.name}|{form}: it has no interval; use {{{{{value.name}|interval}}}}")
     if isinstance(value.value, str):
         return value.value
-    if not math.isfinite(value.value):
-        return "not known" if math.isnan(value.value) else "unlimited"
     divisor, power, symbol = _scale(value)
     places = _decimals(value, divisor, power)
     unit = "".join(FIXED + part for part in (power, symbol) if part)

@@ -45,20 +45,21 @@ def keep(studies: Sequence[str], name: str) -> Path:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
         raise CannotKeep(f"{name!r} is no folder's name: use letters, digits, dots and dashes")
     target = paths.reference() / name
-    hardware = set()
-    records_by_study = {study: records.load(study=study) for study in studies}
-    for study, study_records in records_by_study.items():
+    runs_by_study = {}
+    for study in studies:
+        study_records = records.load(study=study)
         incomplete_runs = study_records.refused | study_records.unfinished
         if study_records.runs.empty or incomplete_runs:
             raise CannotKeep(f"study {study!r} is not complete: {', '.join(incomplete_runs) or 'it has no runs'}")
-    for study, study_records in records_by_study.items():
-        _keep_runs(study, study_records.runs.run_id, target)
-        hardware |= set(study_records.runs.hardware_id)
+        runs_by_study[study] = study_records.runs
+    for study, runs in runs_by_study.items():
+        _keep_runs(study, runs.run_id, target)
+    hardware = {machine for runs in runs_by_study.values() for machine in runs.hardware_id}
     _keep_probes(hardware, target)
     _keep_bench(hardware, target)
-    anew = together(records_by_study)
-    if len(records_by_study) == 1:
-        _keep_chapters(*records_by_study, target, anew)
+    anew = together(runs_by_study)
+    if len(runs_by_study) == 1:
+        _keep_chapters(*runs_by_study, target, anew)
     packed.pack(target)
     write_system(records.collect(target), target)
     for chapter in anew:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from hpc_utils.records import fingerprint
 
 from . import exports
 from .exports import Exports
+from .formatting import first_names
 
 
 def faults(exported: Exports) -> list[str]:
@@ -28,18 +29,18 @@ def page_faults(exported: Exports, stem: str, run_records: records.Records | Non
     anew = remedy(folder, page)
     if _digest(folder / page["executed"]) != page.get(exports.EXECUTED, ""):
         yield f"{page['executed']} is not the execution that wrote {page_file}, or has changed since: {anew}"
-    try:
-        if run_records is None:
-            run_records = records.load(folder, study=page["study"] or None)
-        elif page["study"]:
-            run_records = run_records.only(records.read_study(page["study"], folder).run_ids)
-    except records.UnknownStudy as error:
-        yield f"{page_file}: {error}"
-        return
-    if page["study"] and run_records.unfinished:
-        command = records.read_study(page["study"], folder).command or "hpc study run"
-        incomplete = counted(len(run_records.unfinished), "run")
-        anew = f"not complete: {incomplete} of {page['study']} (`{command}`); then {anew}"
+    if run_records is None:
+        run_records = records.load(folder)
+    if page["study"]:
+        try:
+            study = records.read_study(page["study"], folder)
+        except records.UnknownStudy as error:
+            yield f"{page_file}: {error}"
+            return
+        run_records = run_records.only(study.run_ids)
+        if run_records.unfinished:
+            incomplete = counted(len(run_records.unfinished), "run")
+            anew = f"not complete: {incomplete} of {study.name} (`{study.command or 'hpc study run'}`); then {anew}"
     yield from records.by_former_code(run_records, folder, page["study"])
     items = [item for kind in exports.KINDS for item in page[kind].values()]
     files = page["files"] | {name: digest for item in items for name, digest in item["files"].items()}
@@ -49,9 +50,9 @@ def page_faults(exported: Exports, stem: str, run_records: records.Records | Non
     for name in (*files, *exports.beside_runs(folder, page["study"])):
         current_digests[name] = _digest(exports.place(name, folder))
     if changed := [name for name, digest in page_digests.items() if current_digests.get(name) != digest]:
-        yield f"{page_file} rests on what has changed since, is no longer valid or is gone: {_first_names(changed)}: {anew}"
+        yield f"{page_file} rests on what has changed since, is no longer valid or is gone: {first_names(changed)}: {anew}"
     if added := [name for name in current_digests if name not in page_digests]:
-        yield f"{page_file} does not know what its chapter would read: {_first_names(added)}: {anew}"
+        yield f"{page_file} does not know what its chapter would read: {first_names(added)}: {anew}"
 
 
 def uncommitted(exported: Exports) -> list[str]:
@@ -90,8 +91,3 @@ def _digest(path: Path) -> str | None:
         return fingerprint.of_file(path)
     except OSError:
         return None
-
-
-def _first_names(names: Sequence[str]) -> str:
-    remainder = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return f"{', '.join(names[:3])}{remainder}"

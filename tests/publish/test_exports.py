@@ -198,7 +198,8 @@ def test_evidence_outside_the_set(result_set: Path, tmp_path: Path, monkeypatch:
     monkeypatch.setattr(paths, "root", lambda: tmp_path)
     (tmp_path / "plan.toml").write_text("months = 12")
     (tmp_path / "theirs.json").write_text("{}")
-    chapter = Chapter("x", outside={"profile:theirs": tmp_path / "theirs.json"})
+    chapter = Chapter("x")
+    chapter.outside = {"profile:theirs": tmp_path / "theirs.json"}
     chapter.export(ONE, "t", "", runs=(), files=["profile:theirs"])
     chapter.rests_on("plan.toml")
     execution(result_set, "x", chapter.close())

@@ -15,16 +15,19 @@ from PIL import Image
 
 from hpc_utils import paths
 from hpc_utils.cli import main
-from hpc_utils.publish import figure_export
+from hpc_utils.publish import cells, exports, figure_export
 
 NAME = "laptop-efficiency"
 ELEMENT = "{http://www.w3.org/2000/svg}"
 
 
+def figure(folder: Path) -> tuple[exports.Exports, exports.Item]:
+    exported = exports.read_exports(folder)
+    return exported, exported.figures[NAME]
+
+
 def test_a_figure_comes_in_each_format_with_its_data_and_source(exported: Path, tmp_path: Path) -> None:
-    written = figure_export.write_figure(
-        figure_export.find_figure(NAME, figure_export.figures([exported])), tmp_path / "out"
-    )
+    written = figure_export.write_figure(*figure(exported), tmp_path / "out")
     assert [path.name for path in written] == [f"{NAME}.{kind}" for kind in ("pdf", "svg", "png", "csv", "json")]
     pdf, svg, png, csv, source = written
     assert pdf.read_bytes() == (exported / f"figures/{NAME}.pdf").read_bytes()
@@ -40,34 +43,32 @@ def test_a_figure_comes_in_each_format_with_its_data_and_source(exported: Path, 
     assert not drawing.findall(f".//{ELEMENT}image")
 
 
-def test_a_figure_or_format_that_there_is_not_is_refused(exported: Path, tmp_path: Path, monkeypatch) -> None:
-    found = figure_export.figures([exported])
-    with pytest.raises(figure_export.CannotExport, match=r"laptop-efficiency.*export --list"):
-        figure_export.find_figure("laptop-eficiency", found)
+def test_a_format_that_there_is_not_is_refused(exported: Path, tmp_path: Path, monkeypatch) -> None:
     with pytest.raises(figure_export.CannotExport, match=r"no format jpeg: .*png"):
-        figure_export.write_figure(figure_export.find_figure(NAME, found), tmp_path, ["jpeg"])
+        figure_export.write_figure(*figure(exported), tmp_path, ["jpeg"])
     monkeypatch.setitem(sys.modules, "typst", None)
     with pytest.raises(figure_export.CannotExport, match="--format pdf"):
-        figure_export.write_figure(figure_export.find_figure(NAME, found), tmp_path / "out")
+        figure_export.write_figure(*figure(exported), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
-def test_of_two_sets_with_one_name_the_set_is_asked_for(exported: Path, tmp_path: Path) -> None:
-    other = tmp_path / "other"
-    other.symlink_to(exported)
-    both = figure_export.figures([exported, other])
-    with pytest.raises(figure_export.CannotExport, match=f"results:{NAME} or other:{NAME}"):
-        figure_export.find_figure(NAME, both)
-    assert figure_export.find_figure(f"other:{NAME}", both).folder == other
+def test_of_two_sets_with_one_name_the_set_is_asked_for(exported: Path) -> None:
+    both = dict.fromkeys(("results", "other"), exports.read_exports(exported))
+    with pytest.raises(cells.UnknownCell, match=f"results:{NAME} or other:{NAME}"):
+        cells.find_item("figures", NAME, both)
+    set_name, found = cells.find_item("figures", f"other:{NAME}", both)
+    assert (set_name, found.name) == ("other", NAME)
+    with pytest.raises(cells.UnknownCell, match="laptop-efficiency"):
+        cells.find_item("figures", "laptop-eficiency", both)
 
 
 def test_a_figure_that_was_changed_since_is_not_given_out(exported: Path, tmp_path: Path) -> None:
-    figure = figure_export.find_figure(NAME, figure_export.figures([exported]))
+    wanted = figure(exported)
     (exported / f"figures/{NAME}.pdf").write_text("painted")
     with pytest.raises(
         figure_export.CannotExport, match=r"figures/laptop-efficiency\.pdf is not as 06_paper_figures wrote it"
     ):
-        figure_export.write_figure(figure, tmp_path / "out")
+        figure_export.write_figure(*wanted, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 

@@ -86,8 +86,3 @@ def test_number_and_unit_stay_together() -> None:
     number, interval = formatting.text(like(48121.4, "samples/s", 46800, 49450), "interval").split(" ")
     assert number == "48\u202f100\u00a0samples/s"
     assert interval == "[46\u202f800,\u00a049\u202f400]"
-
-
-def test_which_units_can_be_printed() -> None:
-    assert all(formatting.is_known(unit) for unit in ("share", "points", "s/B", "person-months", "GPU-hours", "CHF"))
-    assert not any(formatting.is_known(unit) for unit in ("h", "of 1", "GFLOP/s", ""))

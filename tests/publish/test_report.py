@@ -12,8 +12,10 @@ from bs4 import BeautifulSoup
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 from PIL import Image
 
-from hpc_utils.publish.report import ReportError, write_report
-from hpc_utils.publish.report.head import Head
+from hpc_utils import records
+from hpc_utils.publish.exports import Exports
+from hpc_utils.publish.report import Head, ReportError, write_report
+from hpc_utils.publish.report.lookup import Evidence
 from hpc_utils.records import StudyIndex
 
 from .browser import tried
@@ -133,7 +135,12 @@ def bind(folder: Path, *notebooks) -> Path:
         chapters.append(folder / f"run{number}" / "notebook.ipynb")
         chapters[-1].parent.mkdir(exist_ok=True)
         nbformat.write(notebook, chapters[-1])
-    return write_report(chapters, folder / "out" / "index.html", HEAD)
+    return write_report(folder / "out" / "index.html", HEAD, evidence(folder, *chapters))
+
+
+def evidence(folder: Path, *chapters: Path) -> Evidence:
+    """Of a set that has chapters, but neither runs nor exports."""
+    return Evidence(folder, records.load(folder), Exports(folder), [], chapters, [], {})
 
 
 @pytest.fixture(scope="module")
@@ -224,11 +231,11 @@ def test_streams_and_formulas(page):
 
 def test_what_is_no_notebook_is_refused_by_name(tmp_path):
     path = tmp_path / "03_scaling.ipynb"
-    with pytest.raises(ReportError, match=r"03_scaling\.ipynb does not exist"):
-        write_report([path], tmp_path / "index.html", HEAD)
+    with pytest.raises(ReportError, match=r"03_scaling\.ipynb"):
+        write_report(tmp_path / "index.html", HEAD, evidence(tmp_path, path))
     path.write_text("# not JSON")
     with pytest.raises(ReportError, match=r"03_scaling\.ipynb is not a notebook"):
-        write_report([path], tmp_path / "index.html", HEAD)
+        write_report(tmp_path / "index.html", HEAD, evidence(tmp_path, path))
     assert not (tmp_path / "index.html").exists()
 
 

@@ -1,24 +1,28 @@
-"""The documents of `paper/paper.toml`: checked together, then built one by one into `paper/build/`."""
+"""The documents of `paper/paper.toml`: each read from its source, checked and completed, then written into `paper/build/`."""
 
 from __future__ import annotations
 
-import copy
+import re
 import shutil
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import panflute as pf
+from pydantic import Field, ValidationError
 
 from hpc_utils import toml_config
+from hpc_utils.plural import counted
 from hpc_utils.publish import manifest
 from hpc_utils.records import atomic
+from hpc_utils.toml_config import Strict
 
-from . import colophon, numbers, pandoc, pandoc_filter, project
-from .context import BuildContext
-from .document import Document, read_document
-from .faults import DocumentError, Fault
+from . import claims, colophon, number_lint, pandoc, project
+from .citations import Resolver, substitute
+from .faults import DocumentError, Fault, Faults, Source
+from .sets import BuildContext, SetItem, Sets
 
 NUMBERS_FRONT = """---
 title: The numbers of {name}
@@ -27,6 +31,45 @@ note: >-
   {name}-numbers.csv has their ids in each row.
 ---
 """
+
+
+class Author(Strict):
+    """An author in the front matter."""
+
+    name: str = Field(min_length=1)
+    affiliation: str = ""
+    email: str = ""
+    orcid: str = ""
+
+
+class FrontMatter(Strict):
+    """The front matter as text without markup. `short`: the title in running heads."""
+
+    title: str = Field(min_length=1)
+    subtitle: str = ""
+    short: str = ""
+    abstract: str = ""
+    date: str = ""
+    version: str = ""
+    call: str = ""
+    acronym: str = ""
+    note: str = ""
+    author: list[Author] = Field([])
+    keywords: list[str] = Field([])
+
+
+@dataclass
+class Document:
+    """`values`: the cells behind it, by full name; `allowed`: (passage, class, line) of the numbers with a class."""
+
+    name: str
+    entry: project.DocumentEntry
+    front: FrontMatter
+    sets: Sets
+    resolved: Resolver
+    tree: pf.Doc
+    values: dict[str, SetItem]
+    allowed: list[tuple[str, str, int]]
 
 
 def build(context: BuildContext, names: Sequence[str] = (), *, check: bool = False) -> list[Path]:
@@ -49,11 +92,13 @@ def build(context: BuildContext, names: Sequence[str] = (), *, check: bool = Fal
         if not check:
             _discard(context, name)
         try:
-            document = read_document(context, name)
+            document = _read(context, name)
             if not check:
                 written += _write(context, document)
         except DocumentError as error:
             faults += error.faults
+        except pandoc.PandocError as error:
+            faults.append(Fault(context.shown(context.project.document[name].source), 0, str(error)))
     for path in written:
         context.log(f"  wrote {context.shown(str(path.relative_to(context.folder)))}")
     if faults:
@@ -61,51 +106,131 @@ def build(context: BuildContext, names: Sequence[str] = (), *, check: bool = Fal
     return written
 
 
-def _write(context: BuildContext, document: Document) -> list[Path]:
-    """One document's PDF and TeX, and the list of its numbers."""
-    pictures = document.resolved.pictures
-    rows = colophon.rows(document, context.root)
-    shared = {"colophon": [{"what": pf.MetaString(label), "words": pf.MetaString(words)} for label, words in rows]}
-    bibliography = context.bibliography(document.entry) if document.resolved.cites else []
-    files = pictures | {file.name: file for file in bibliography}
+# -- reading --------------------------------------------------------------------------------------------------
+
+
+def _read(context: BuildContext, name: str) -> Document:
+    """The document `name` of paper.toml.
+
+    Raises:
+        DocumentError: all its faults.
+    """
+    entry = context.project.document[name]
+    faults = Faults()
+    sets = context.sets(context.project.aliases(name), entry.planned)
+    file = context.shown(entry.source)
     try:
-        properties = {
-            "names": [pandoc.verbatim(pandoc.quoted(author.name), "typst") for author in document.front.author],
-            "words": [pandoc.verbatim(pandoc.quoted(word), "typst") for word in document.front.keywords],
-            "about": pandoc.verbatim(
-                pandoc.quoted("; ".join(f"{label.strip()}: {words}" for label, words in rows)), "typst"
-            ),
-        }
-        pdf = _pdf(document.tree, document.entry.template, files, **properties, **shared)
-        written = []
-        for style in document.entry.tex:
-            folder = context.target / "tex" / style
-            _copy(files, folder)
-            if drawn := [path.name for path in pictures.values() if path.suffix == ".svg"]:
-                raise pandoc.PandocError(f"pdflatex reads no SVG: {', '.join(drawn)}")
-            tree = pandoc_filter.for_latex(copy.deepcopy(document.tree))
-            names = [pandoc.verbatim(file.stem, "latex") for file in bibliography]
-            text = pandoc.render_tree(tree, "latex", f"{style}.latex", bibfiles=names, **shared)
-            if unknown := pandoc.unknown_to_tex(text):
-                raise pandoc.PandocError(f"pdflatex cannot print {unknown}: use a formula, such as $\\alpha$")
-            written.append(folder / f"{document.name}.tex")
-            atomic.write_text(written[-1], text)
-    except pandoc.PandocError as error:
-        raise DocumentError([Fault(context.shown(document.entry.source), 0, str(error))]) from None
-    return [*_place(context, document, pdf, rows), *written]
+        source = Source((context.folder / entry.source).read_text("utf-8"), file, faults)
+        bibliography = "\n".join(path.read_text("utf-8") for path in context.bibliography(entry))
+        texts = claims.judged(context, sets, faults) if "{{claim" in source.text else claims.ClaimTexts()
+        text, cells = substitute(source.text, file, sets, texts, faults)
+        tree = pandoc.parse(text)
+    except (OSError, UnicodeDecodeError, pandoc.PandocError) as error:
+        faults.add(file, 0, str(error))
+        raise DocumentError(faults) from None
+    front = _front_matter(tree, source)
+    refused, allowed = number_lint.lint(tree)
+    for passage, why in refused:
+        source.fault(passage, f"{passage!r} {why}")
+    keys = set(re.findall(r"^\s*@\w+\s*\{\s*([^,\s]+)\s*,", bibliography, re.M))
+    resolver = Resolver(source, cells, sets, keys, context.folder, f"{name}-numbers.pdf")
+    tree = resolver.run(tree)
+    values = {**resolver.values, **{value.full: value for value in texts.values(sets)}}
+    meanings = [value.content.caption for value in values.values()]
+    if missing := pandoc.missing_letters("".join([pf.stringify(tree), *meanings])):
+        source.fault(missing, f"no available font has {missing} (U+{ord(missing):04X}): use another character")
+    for alias, fault in sets.stale:
+        line = project.line_of(context.folder / "paper.toml", alias)
+        faults.add(context.shown("paper.toml"), line, f"results {alias}: {fault}")
+    lines = [(passage, kind, source.next_line(f"[{passage}]{{.{kind}")) for passage, kind in allowed]
+    if faults:
+        raise DocumentError(faults)
+    if sets.lacking:
+        context.log(f"  not measured: {counted(len(sets.lacking), 'citation')}")
+        for written, why in sets.lacking.items():
+            if not why.startswith(("no table", "no figure")):  # it may be misspelt
+                context.log(f"  not measured: {file}:{source.next_line(written)}: {why}")
+    return Document(name, entry, front, sets, resolver, tree, values, lines)
+
+
+def _front_matter(tree: pf.Doc, source: Source) -> FrontMatter | None:
+    try:
+        return FrontMatter.model_validate(tree.get_metadata())
+    except ValidationError as error:
+        for problem in error.errors():
+            message = problem["msg"].removeprefix("Value error, ")
+            key = (re.findall(r"unknown key '(.*?)'", message) or problem["loc"])[0]
+            source.fault(f"{key}:", ": ".join(["front matter", *map(str, problem["loc"]), message]))
+        return None
+
+
+# -- writing --------------------------------------------------------------------------------------------------
+
+
+def _write(context: BuildContext, document: Document) -> list[Path]:
+    """Write the document's PDF, TeX and list of numbers, and note their sources in the manifest.
+
+    Raises:
+        PandocError: pandoc or Typst refuses it.
+    """
+    entry = document.entry
+    pictures = document.resolved.pictures
+    bibliography = context.bibliography(entry) if document.resolved.cites else []
+    files = pictures | {file.name: file for file in bibliography}
+    used = [*document.values.values(), *document.resolved.drawn]
+    rows = colophon.rows(document.name, used, document.sets, context.root)
+    metadata = {"colophon": [{"what": pf.MetaString(label), "words": pf.MetaString(words)} for label, words in rows]}
+    properties = {
+        "names": [_typst(author.name) for author in document.front.author],
+        "words": [_typst(word) for word in document.front.keywords],
+        "about": _typst("; ".join(f"{label.strip()}: {words}" for label, words in rows)),
+    }
+    pdf = _pdf(document.tree, entry.template, files, **metadata, **properties)
+    metadata["bibfiles"] = [pandoc.verbatim(file.stem, "latex") for file in bibliography]
+    written = [_write_tex(context, document, style, files, metadata) for style in entry.tex]
+    values = document.values.values()
+    listed = colophon.listed(values, document.sets, context.project.sets, context.target)
+    listed |= {"allowed": _allowed(document, context.shown(entry.source)), "colophon": rows}
+    front = pandoc.parse(NUMBERS_FRONT.format(name=document.name))
+    table = colophon.numbers_table(values, context.project.sets)
+    contents = (pdf, _pdf(front, "numbers", {}, listed), table.to_csv(index=False, lineterminator="\n").encode())
+    paths = _paths(context, document.name)
+    for path, content in zip(paths, contents, strict=True):
+        atomic.write_file(path, lambda file, content=content: file.write(content))
+    claims_file = context.folder / context.project.claims
+    sources = {context.folder / "paper.toml", context.folder / entry.source, *context.bibliography(entry)}
+    sources |= {*pictures.values(), *[claims_file] * claims_file.is_file()}
+    manifest.note(paths, context.root, sources, {result_set.folder for result_set in document.sets.by_alias.values()})
+    return [*paths, *written]
+
+
+def _write_tex(
+    context: BuildContext, document: Document, style: str, files: dict[str, Path], metadata: dict[str, Any]
+) -> Path:
+    """The document for the conference class `style`, with its `files`."""
+    if drawn := [file.name for file in files.values() if file.suffix == ".svg"]:
+        raise pandoc.PandocError(f"pdflatex reads no SVG: {', '.join(drawn)}")
+    text = pandoc.render_tree(document.tree, "latex", f"{style}.latex", **metadata)
+    if unknown := pandoc.unknown_to_tex(text):
+        raise pandoc.PandocError(f"pdflatex cannot print {unknown}: use a formula, such as $\\alpha$")
+    folder = context.target / "tex" / style
+    _copy(files, folder)
+    path = folder / f"{document.name}.tex"
+    atomic.write_text(path, text)
+    return path
+
+
+def _typst(text: str) -> pf.MetaInlines:
+    return pandoc.verbatim(pandoc.quoted(text), "typst")
 
 
 def _pdf(tree: pf.Doc, template: str, files: dict[str, Path], listed: Any = None, **metadata: Any) -> bytes:
     """`files`: {address: file} of pictures and bibliographies; `listed`: what the template `numbers` shows."""
-    tree = copy.deepcopy(tree)
-    if template == "slides":
-        pandoc_filter.slides(tree)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         _copy(files, folder)
         atomic.write_json(folder / "numbers.json", listed)
         bibfiles = [pandoc.verbatim(name, "typst") for name in files if name.endswith(".bib")]
-        tree = pandoc_filter.for_typst(tree)
         source = pandoc.render_tree(tree, "typst", "document.typst", kind=template, bibfiles=bibfiles, **metadata)
         return pandoc.compile_typst(source, folder)
 
@@ -116,27 +241,20 @@ def _copy(files: dict[str, Path], folder: Path) -> None:
         shutil.copy(file, folder / address)
 
 
+def _allowed(document: Document, file: str) -> list[tuple[str, str]]:
+    """(passage, its class in words and its lines) of the numbers that are no results."""
+    lines: dict[tuple[str, str], set[int]] = {}
+    for passage, kind, line in document.allowed:
+        lines.setdefault((passage, kind), set()).add(line)
+    return [
+        (passage, f"{number_lint.CLASSES[kind]}; {file}:{', '.join(map(str, sorted(numbers)))}")
+        for (passage, kind), numbers in sorted(lines.items())
+    ]
+
+
 def _paths(context: BuildContext, name: str) -> list[Path]:
     """The document's PDF, and the list of its numbers as PDF and as CSV."""
     return [context.target / f"{name}{end}" for end in (".pdf", "-numbers.pdf", "-numbers.csv")]
-
-
-def _place(context: BuildContext, document: Document, pdf: bytes, rows: list[tuple[str, str]]) -> list[Path]:
-    """Write the PDF and the list of its numbers, with the colophon's `rows`, and note their sources in the manifest."""
-    front = pandoc.parse(NUMBERS_FRONT.format(name=document.name))
-    listed = _pdf(front, "numbers", {}, numbers.listed(document, context) | {"colophon": rows})
-    table = numbers.numbers_table(document, context).to_csv(index=False, lineterminator="\n")
-    paths = _paths(context, document.name)
-    for path, content in zip(paths, (pdf, listed, table.encode()), strict=True):
-        atomic.write_file(path, lambda file, content=content: file.write(content))
-    claims = context.folder / context.project.claims
-    entry = document.entry
-    sources = [context.folder / "paper.toml", context.folder / entry.source, *context.bibliography(entry)]
-    sources += [*document.resolved.pictures.values(), *[claims] * claims.is_file()]
-    manifest.note(
-        paths, context.root, set(sources), {result_set.folder for result_set in document.sets.by_alias.values()}
-    )
-    return paths
 
 
 def _discard(context: BuildContext, name: str) -> None:

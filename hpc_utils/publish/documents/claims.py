@@ -12,10 +12,9 @@ from hpc_utils.publish import formatting
 from hpc_utils.publish.cells import UnknownCell
 
 from . import project
-from .context import BuildContext
 from .faults import Faults
 from .number_lint import typed
-from .sets import SetItem, Sets
+from .sets import BuildContext, SetItem, Sets
 
 WORDS = {
     SUPPORTED: "the data support it",
@@ -45,10 +44,13 @@ class ClaimTexts:
 def judged(context: BuildContext, sets: Sets, faults: Faults) -> ClaimTexts:
     """All claims of the project; errors are faults of claims.toml."""
     path = context.folder / context.project.claims
-    file = context.shown(context.project.claims)
-    project_claims = claims.Claims()
     if not path.is_file():
         return ClaimTexts()
+
+    def fault(name: str, message: str) -> None:
+        faults.add(context.shown(context.project.claims), project.line_of(path, name), message)
+
+    project_claims = claims.Claims()
     try:
         project_claims = claims.read_claims(path)
         judgements = claims.judge(
@@ -59,20 +61,19 @@ def judged(context: BuildContext, sets: Sets, faults: Faults) -> ClaimTexts:
     except claims.ClaimError as error:
         for line in () if sets.stale else str(error).splitlines():  # they may follow from stale pages
             message = line.removeprefix(f"{path}: ")
-            faults.add(file, project.line_of(path, re.split(r"[.:]", message)[0]), message)
+            fault(re.split(r"[.:]", message)[0], message)
         return ClaimTexts(dict.fromkeys(project_claims, ""))
     for name, claim in project_claims.items():
         for text in (claim.sentence, *(test.called for test in claim.tests)):
             for passage, why in typed(_BOUND.sub("\ue100", text)):
-                message = f"{name}: {passage!r} {why}: write {{at_least}} or {{at_most}} for the test's bound"
-                faults.add(file, project.line_of(path, name), message)
+                fault(name, f"{name}: {passage!r} {why}: write {{at_least}} or {{at_most}} for the test's bound")
     for judgement in judgements:
         for test in judgement.tests:
             try:
                 if test.found is None:
                     sets.check_spelling(test.name)
             except UnknownCell as error:
-                faults.add(file, project.line_of(path, judgement.name), f"{judgement.name}: {test.name}: {error}")
+                fault(judgement.name, f"{judgement.name}: {test.name}: {error}")
         line = f"  does not hold: {judgement.name}: {judgement.verdict}: {judgement.why}"
         if judgement.fails and not sets.stale and line not in context.failing:
             context.failing.append(line)

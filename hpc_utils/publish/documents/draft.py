@@ -82,9 +82,9 @@ class Cited:
         name = self._name(self.exported.tables, table)
         rows = _rows(self.alias, self.exported.tables[name], self.exported) if name in self.exported.tables else []
         rows = [row for row in rows if wanted.items() <= row.fields.items()]
-        size = [tuple(float(row.fields.get(column, 0)) for column in ("world_size", "throughput")) for row in rows]
         if rows:
-            return replace(rows[size.index(max(size))], planned=True)
+            largest = max(rows, key=lambda row: (row.fields.get("world_size", 0), row.fields.get("throughput", 0)))
+            return replace(largest, planned=True)
         keys = ", ".join(f"{key}={value}" for key, value in wanted.items())
         return Row(f"{self.alias}:{name}", "", f"[{keys}]" * bool(keys), {}, planned=True)
 
@@ -99,13 +99,11 @@ class Cited:
     def _name(self, exported_names: Container[str], *names: str) -> str:
         full = []
         for name in names:
-            labelled = name.startswith(LABELS)
+            labels = ("",) if name.startswith(LABELS) else ("scaling-", "")
             if self.study:
-                full += (
-                    [f"{self.study}-{name}"] if labelled else [f"{self.study}-scaling-{name}", f"{self.study}-{name}"]
-                )
-            if labelled or not self.study:
-                full.append(name if labelled else f"scaling-{name}")
+                full += [f"{self.study}-{label}{name}" for label in labels]
+            if name.startswith(LABELS) or not self.study:
+                full.append(labels[0] + name)
         return next((full_name for full_name in full if full_name in exported_names), full[-1])
 
 

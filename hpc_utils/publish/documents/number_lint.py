@@ -57,15 +57,14 @@ def lint(tree: pf.Doc) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
             return []  # no part of its sentence
         if isinstance(element, pf.Cite):
             return pf.Str(CITED)
-        if isinstance(element, pf.Span) and (
-            kind := next((name for name in CLASSES if name in element.classes), None)
-        ):
-            allowed.append((pf.stringify(element), kind))
-            return pf.Str(QUOTED if kind == "cited" else NEUTRAL)
-        if isinstance(element, pf.Code | pf.Math) or (
-            isinstance(element, pf.Span) and {"cell", "claim"} & {*element.classes}
-        ):
+        if isinstance(element, pf.Code | pf.Math):
             return pf.Str(NEUTRAL)
+        if isinstance(element, pf.Span):
+            if kinds := CLASSES.keys() & element.classes:
+                allowed.append((pf.stringify(element), kinds.pop()))
+                return pf.Str(QUOTED if "cited" in element.classes else NEUTRAL)
+            if {"cell", "claim"} & {*element.classes}:
+                return pf.Str(NEUTRAL)
         if isinstance(element, _TEXTS):
             text = pf.stringify(element)
             refused.extend(typed(text))

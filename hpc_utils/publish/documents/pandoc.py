@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import json
 import re
 import shutil
 import tempfile
 from collections.abc import Iterable
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,11 @@ import typst
 READER = (
     "markdown-fancy_lists-example_lists-simple_tables-multiline_tables-latex_macros+lists_without_preceding_blankline"
 )
-TEMPLATES = resources.files(__package__) / "templates"
+TEMPLATES = Path(__file__).parent / "templates"
 # pandoc's Typst with quotation marks as they are: Typst would set a prime for an apostrophe after a digit.
 WRITERS = {"typst": "typst-smart", "latex": "latex"}
+COLUMN = 56  # letters of a table's row that fit into a column in TeX
+WRAPPED = 18  # letters of a column's share of a wider row
 pf.elements.RAW_FORMATS.add("typst")  # unknown to panflute 2.3
 
 
@@ -47,13 +49,16 @@ def parse(text: str, form: str = READER) -> pf.Doc:
 
 def render_tree(tree: pf.Doc, target: str, template: str, **metadata: Any) -> str:
     """A tree as Typst or LaTeX, in a template; `metadata`: text, and lists and dictionaries of it, in addition to the front matter."""
+    tree = copy.deepcopy(tree)
+    if metadata.get("kind") == "slides":
+        _slides(tree)
+    tree = tree.walk(_for_typst if target == "typst" else _for_latex)
     for key, value in metadata.items():
         tree.metadata[key] = value
     content = io.StringIO()
     pf.dump(tree, content)
-    with resources.as_file(TEMPLATES / template) as file:
-        options = [f"--template={file}", "--wrap=none", "--natbib", "--syntax-highlighting=none"]
-        return _convert(content.getvalue(), "json", WRITERS[target], *options)
+    options = [f"--template={TEMPLATES / template}", "--wrap=none", "--natbib", "--syntax-highlighting=none"]
+    return _convert(content.getvalue(), "json", WRITERS[target], *options)
 
 
 def compile_typst(source: str, folder: Path) -> bytes:
@@ -62,9 +67,8 @@ def compile_typst(source: str, folder: Path) -> bytes:
     Raises:
         PandocError: Typst refuses it.
     """
-    for file in TEMPLATES.iterdir():
-        if file.name.endswith(".typ"):
-            (folder / file.name).write_text(file.read_text(encoding="utf-8"), encoding="utf-8")
+    for file in TEMPLATES.glob("*.typ"):
+        shutil.copy(file, folder)
     (folder / "main.typ").write_text(source, encoding="utf-8")
     try:
         return typst.compile(
@@ -100,6 +104,11 @@ def unknown_to_tex(text: str) -> str:
     return "".join(sorted({letter for letter in text if letter >= "\u0180"} - declared - set("–—‘’“”")))
 
 
+def table_rows(table: pf.Table) -> list[pf.TableRow]:
+    """The rows of a table, its head included."""
+    return [*table.head.content, *(row for body in table.content for row in body.content)]
+
+
 def verbatim(text: str, target: str) -> pf.MetaInlines:
     """A value of `render_tree`'s metadata that the writer of `target` does not escape."""
     return pf.MetaInlines(pf.RawInline(text, format=target))
@@ -130,3 +139,55 @@ def _fonts(folder: Path) -> list[str]:
         if "Display" not in file.name:
             shutil.copy(file, target)
     return [str(target)]
+
+
+def _slides(tree: pf.Doc) -> None:
+    """`#slide[title][text][figure]...` for each heading of the first level, so that the template can place its parts."""
+    parts: list[list[pf.Element]] = []
+    for block in tree.content:
+        if isinstance(block, pf.Header) and block.level == 1:
+            parts.append([block])
+        elif parts:
+            parts[-1].append(block)
+    tree.content = []
+    for title, *blocks in parts:
+        figures = [block for block in blocks if isinstance(block, pf.Figure)]
+        for image in (figure.content[0].content[0] for figure in figures):
+            if isinstance(image, pf.Image):
+                del image.attributes["width"]  # the template fits it into its room
+        begin = pf.Plain(pf.RawInline("#slide[", "typst"), *title.content, pf.RawInline("][", "typst"))
+        tree.content.extend([begin, *(block for block in blocks if block not in figures)])
+        for figure in figures:
+            tree.content.extend([pf.RawBlock("][", "typst"), figure])
+        tree.content.append(pf.RawBlock("]", "typst"))
+
+
+def _for_typst(image: pf.Element, doc: pf.Doc) -> pf.Element | None:
+    """Images with their alternative texts, which pandoc's writer omits."""
+    if not isinstance(image, pf.Image):
+        return None
+    width = f", width: {image.attributes['width']}" if "width" in image.attributes else ""
+    alt = quoted(image.attributes["alt"])
+    return pf.RawInline(f"#image({quoted(image.url)}{width}, alt: {alt})", "typst")
+
+
+def _for_latex(element: pf.Element, doc: pf.Doc) -> Any:
+    """Tables as floats, with their captions above; text instead of links to the list of numbers."""
+    if isinstance(element, pf.Link) and "number" in element.classes:
+        return list(element.content)
+    return _latex_table(element) if isinstance(element, pf.Table) else None
+
+
+def _latex_table(table: pf.Table) -> list[pf.Element]:
+    columns = zip(*([pf.stringify(cell).strip() for cell in row.content] for row in table_rows(table)), strict=True)
+    lengths = [max(map(len, column)) for column in columns]
+    if sum(lengths) + 2 * len(lengths) > COLUMN * (1 + ("wide" in table.attributes)):  # its columns wrap
+        shares = [min(length, WRAPPED) + 1 for length in lengths]
+        pairs = zip(table.colspec, shares, strict=True)
+        table.colspec = [(side, share / sum(shares)) for (side, _), share in pairs]
+    label = rf"}}\label{{{table.identifier}}}" if table.identifier else "}"
+    inlines = [inline for block in table.caption.content for inline in block.content]
+    begin = pf.RawInline(r"\begin{table}[tbp]\centering\caption{", "latex")
+    end = pf.RawInline(label + r"\footnotesize\setlength{\tabcolsep}{3pt}", "latex")
+    table.caption, table.identifier = pf.Caption(), ""
+    return [pf.Plain(begin, *inlines, end), table, pf.RawBlock(r"\end{table}", "latex")]

@@ -1,9 +1,9 @@
-"""The exports of a document's result sets, found by name, and whether they are current."""
+"""The result sets of the documents, each read once: their exports, found by name, and whether they are current."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,9 @@ from hpc_utils import records, toml_config
 from hpc_utils.plural import counted
 from hpc_utils.publish import cells, exports, staleness
 from hpc_utils.publish.cells import UnknownCell
+from hpc_utils.publish.formatting import first_names
+
+from .project import DocumentEntry, Project, ProjectError, read_project
 
 NOT_MEASURED = "not measured"  # in place of what a planned set lacks
 EVIDENCE = {"profile": "profiles of others", "project": "files of the project"}  # of exports without runs
@@ -19,11 +22,7 @@ SHORT = 7  # digits of a commit, as git shows it
 SIMILAR = 0.8  # of names: a table that is not exported yet, but is so similar to an exported one, is misspelt
 
 
-class UnknownName(UnknownCell):
-    """No such name, or several things have it; the message lists near names."""
-
-
-class Stale(UnknownName):
+class Stale(UnknownCell):
     """The page of the item is stale and listed in `Sets.stale`. The message is empty, so that it adds no fault."""
 
 
@@ -40,37 +39,31 @@ class SetItem:
         """`rehearsal:scaling-efficiency[kind=strong, ...]`: its name in every document."""
         return f"{self.alias}:{self.content.name}"
 
-    @property
-    def chapter(self) -> str:
-        """`03_scaling`."""
-        return self.page["notebook"]
 
-    def source(self) -> str:
-        """`chapter 03_scaling, 78 runs, commit 45ae163`."""
-        return source_line([self])
-
-
-def source_line(values: list[SetItem]) -> str:
-    """The sources of several values: `chapters 03_scaling, 05_optimization, 117 runs, commits 34526e8, 45ae163`."""
-    chapters = sorted({value.chapter for value in values})
+def source_line(values: Collection[SetItem]) -> str:
+    """The sources of values: `chapters 03_scaling, 05_optimization, 117 runs, commits 34526e8, 45ae163`; "" without values."""
+    if not values:
+        return ""
+    chapters = sorted({value.page["notebook"] for value in values})
+    parts = [f"{_noun('chapter', chapters)} {', '.join(chapters)}"]
     runs = {(value.alias, run): value.page["runs"][run] for value in values for run in value.content.runs}
-    parts = [_many("chapter", chapters)] if chapters else []
-    parts += [counted(len(runs), "run")] if runs else []
-    if commits := sorted({run["commit"][:SHORT] for run in runs.values() if run.get("commit")}):
-        remainder = [f"and {len(commits) - 3} more"] * (len(commits) > 3)
-        parts.append(" ".join([_many("commit", commits[:3]), *remainder]))
-    elif runs:
-        parts.append(f"measuring code {min(run['digest'] for run in runs.values())[:SHORT]}")
-    elif chapters:
+    if runs:
+        parts.append(counted(len(runs), "run"))
+        if commits := sorted({run["commit"][:SHORT] for run in runs.values() if run["commit"]}):
+            parts.append(f"{_noun('commit', commits)} {first_names(commits)}")
+        else:
+            parts.append(f"measuring code {min(run['digest'] for run in runs.values())[:SHORT]}")
+    else:
         files = {name.partition(":")[0] for value in values for name in value.page["files"]}
         parts += [text for kind, text in EVIDENCE.items() if kind in files]
-        drawn = sorted({value.page["commit"][:SHORT] for value in values if value.page.get("commit")})
-        parts.append(", ".join(["no run", *([f"drawn at {', '.join(drawn)}"] if drawn else [])]))
+        parts.append("no run")
+        if drawn := sorted({value.page["commit"][:SHORT] for value in values if value.page["commit"]}):
+            parts.append(f"drawn at {', '.join(drawn)}")
     return ", ".join(parts)
 
 
-def _many(word: str, names: list[str]) -> str:
-    return f"{word}{'s' * (len(names) > 1)} {', '.join(names)}"
+def _noun(word: str, names: Collection[str]) -> str:
+    return word + "s" * (len(names) > 1)
 
 
 @dataclass(frozen=True)
@@ -109,11 +102,8 @@ class Sets:
 
     def is_planned(self, written: str, error: Exception) -> bool:
         """Whether `error`, raised by looking up `written`, means that a planned set lacks it; `lacking` then lists it."""
-        if (
-            written.partition(":")[0] not in self.planned
-            or isinstance(error, Stale)
-            or not isinstance(error, UnknownCell)
-        ):
+        lacks = isinstance(error, UnknownCell) and not isinstance(error, Stale)
+        if not lacks or written.partition(":")[0] not in self.planned:
             return False
         try:
             cells.parse(written)
@@ -125,7 +115,7 @@ class Sets:
     def value(self, written: str) -> SetItem:
         """The cell cited as `written`, which `cells` explains."""
         cited = cells.parse(written)
-        item = self._item("tables", f"{cited.alias}:{cited.table}".removeprefix(":"))
+        item = self.item("tables", f"{cited.alias}:{cited.table}".removeprefix(":"))
         exported = self.by_alias[item.alias].exported
         return SetItem(item.alias, cells.cell(exported, replace(cited, alias="")), item.page)
 
@@ -140,35 +130,76 @@ class Sets:
         table_names = {name for pages in exported for name in pages.tables}
         if cited.table not in table_names:
             if nearest_name := toml_config.nearest(cited.table, table_names, cutoff=SIMILAR):
-                raise UnknownName(f"no table {cited.table}: did you mean {nearest_name}?")
+                raise UnknownCell(f"no table {cited.table}: did you mean {nearest_name}?")
             return
         columns = {name for pages in exported if cited.table in pages.tables for name in pages.frame(cited.table)}
         for name in (cited.column, *(key for key, _ in cited.keys)):
             if name and name not in columns:
-                raise UnknownName(f"{cited.table} has no column {name!r}: {toml_config.hint(name, columns)}")
+                raise UnknownCell(f"{cited.table} has no column {name!r}: {toml_config.hint(name, columns)}")
 
-    def figure(self, name: str) -> SetItem:
-        return self._item("figures", name)
-
-    def table(self, name: str) -> SetItem:
-        return self._item("tables", name)
-
-    def _item(self, kind: str, name: str) -> SetItem:
-        alias, _, item_name = name.rpartition(":")
-        word = kind[:-1]
-        sets = [result_set for result_set in self.by_alias.values() if alias in ("", result_set.alias)]
-        if not sets:
-            raise UnknownName(f"no set {alias!r} in this document: it draws on {', '.join(self.by_alias)}")
-        having = [result_set for result_set in sets if item_name in getattr(result_set.exported, kind)]
-        if len(having) > 1:
-            names = " or ".join(f"{result_set.alias}:{item_name}" for result_set in having)
-            raise UnknownName(f"several sets have the {word} {item_name}: write {names}")
-        if not having:
-            item_names = {full for result_set in sets for full in getattr(result_set.exported, kind)}
-            raise UnknownName(f"no {word} {name}: {toml_config.hint(item_name, item_names)}")
-        (result_set,) = having
-        item = getattr(result_set.exported, kind)[item_name]
-        if fault := result_set.fault(item.page):
-            self.stale.add((result_set.alias, fault))
+    def item(self, kind: str, name: str) -> SetItem:
+        """The table or figure (`kind`: "tables" or "figures") cited as `name`."""
+        sets = {alias: result_set.exported for alias, result_set in self.by_alias.items()}
+        alias, item = cells.find_item(kind, name, sets)
+        if fault := self.by_alias[alias].fault(item.page):
+            self.stale.add((alias, fault))
             raise Stale
-        return SetItem(result_set.alias, item, result_set.exported.pages[item.page])
+        return SetItem(alias, item, sets[alias].pages[item.page])
+
+
+@dataclass
+class BuildContext:
+    """What all documents of a checkout share.
+
+    `root`: the folder that the sets' paths are relative to; `folder`: `paper/`; `log` prints a line of progress.
+    """
+
+    root: Path
+    folder: Path
+    project: Project
+    log: Callable[[str], None]
+    result_sets: dict[str, ResultSet] = field(default_factory=dict)
+    failing: list[str] = field(default_factory=list)  # claims that do not hold, each logged once
+
+    @property
+    def target(self) -> Path:
+        return self.folder / "build"
+
+    def shown(self, name: str) -> str:
+        """A file of the folder, as messages name it."""
+        path = self.folder / name
+        return path.relative_to(self.root).as_posix() if path.is_relative_to(self.root) else str(path)
+
+    def sets(self, aliases: Iterable[str], planned: Iterable[str] = ()) -> Sets:
+        """Those result sets; each is read once. `planned`: those that may lack what is cited.
+
+        Raises:
+            ProjectError: a folder is missing.
+            ExportError: the exports of a set cannot be read.
+        """
+        for alias in aliases:
+            if alias not in self.result_sets:
+                folder = self.root / self.project.sets[alias]
+                if not folder.is_dir() and alias not in self.project.planned:
+                    raise ProjectError(f"{self.shown('paper.toml')}: sets.{alias}: there is no folder {folder}")
+                self.log(f"checking the results {alias} ({self.project.sets[alias]})")
+                self.result_sets[alias] = ResultSet(alias, folder, exports.read_exports(folder))
+                for warning in staleness.computed_otherwise(self.result_sets[alias].exported):
+                    self.log(f"  {warning}")
+        return Sets((self.result_sets[alias] for alias in aliases), planned)
+
+    def bibliography(self, entry: DocumentEntry) -> list[Path]:
+        """The document's BibTeX files that exist."""
+        return [file for name in entry.bibliography if (file := self.folder / name).is_file()]
+
+
+def read_context(
+    root: Path, folder: Path | None = None, log: Callable[[str], None] = lambda line: None
+) -> BuildContext:
+    """The documents of a checkout; `folder` holds paper.toml, by default `paper/`.
+
+    Raises:
+        ProjectError: paper.toml is wrong.
+    """
+    folder = folder or root / "paper"
+    return BuildContext(root, folder, read_project(folder / "paper.toml"), log)

@@ -6,6 +6,8 @@ import pandas as pd
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
+from hpc_utils.analyze import stats
+
 from . import drawing, style
 from .chart import charted
 
@@ -26,9 +28,8 @@ def pareto(table: pd.DataFrame, unit: str, *, cost: str = "cost", title: str = "
     figure, axes = plt.subplots(figsize=(style.COLUMN, 2.9))
     middle = table.wall_seconds.median()
     unit_of_time, scale = next(unit_and_scale for least, unit_and_scale in UNITS.items() if middle >= least)
-    table = table.assign(
-        **{name: table[name] / scale for name in ("wall_seconds", "wall_seconds_low", "wall_seconds_high")}
-    )
+    columns = stats.columns(["wall_seconds"])
+    table = table.assign(**(table[columns] / scale))
     frontier = table[table.pareto].sort_values("wall_seconds")
     axes.plot(frontier.wall_seconds, frontier[cost], color="0.25", linewidth=1, label="Pareto frontier")
     for (best, precision), rows in table.groupby(["pareto", "precision"]):

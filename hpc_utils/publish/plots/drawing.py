@@ -100,12 +100,10 @@ def stacked(
     """Bars of the columns `names` of `parts`, one after the other; returns their ends. `numbers` are written into the parts,
     from 5 on."""
     ends = np.zeros(len(parts))
+    draw, base = (axes.bar, "bottom") if vertical else (axes.barh, "left")
     for name in names:
         lengths = parts[name].fillna(0.0).to_numpy(float)
-        if vertical:
-            axes.bar(places, lengths, 0.75, bottom=ends, **style.fill(name))
-        else:
-            bars = axes.barh(places, lengths, 0.75, left=ends, **style.fill(name))
+        bars = draw(places, lengths, 0.75, **{base: ends}, **style.fill(name))
         if numbers is not None:
             texts = [f"{value:.0f}" if value >= 5 else "" for value in numbers[name]]
             ground = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import matplotlib as mpl
+import pandas as pd
+from matplotlib.figure import Figure
 
 from ..formatting import number
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 COLUMN = 3.5  # inches: one column of a two-column paper (IEEE, ACM)
 PAGE = 7.16  # both columns
@@ -67,22 +68,17 @@ def fill(name: str) -> dict[str, Any]:
 
 def apply() -> None:
     """Set up matplotlib and pandas for all figures and tables that follow."""
-    import pandas as pd
-    from matplotlib import cycler, rcParams, style
-
     pd.set_option("display.float_format", number, "display.max_colwidth", 200)
-    style.use(Path(__file__).with_name("figures.mplstyle"))
-    rcParams["axes.prop_cycle"] = cycler(color=[colour for colour, *_ in SERIES])
+    mpl.style.use(Path(__file__).with_name("figures.mplstyle"))
+    mpl.rcParams["axes.prop_cycle"] = mpl.cycler(color=[colour for colour, *_ in SERIES])
 
 
 def save(figure: Figure, name: str, folder: Path) -> Path:
     """Write `figure` as `<name>.pdf`, which is returned, and `<name>.png` into `folder`; equal data give equal bytes."""
-    import matplotlib
-
     folder.mkdir(parents=True, exist_ok=True)
     pdf = folder / f"{name}.pdf"
     figure.savefig(pdf, metadata={"CreationDate": None})
-    with matplotlib.rc_context({"figure.constrained_layout.use": False}):
+    with mpl.rc_context({"figure.constrained_layout.use": False}):
         figure.set_layout_engine(None)  # keeps the layout; an engine, even "none", draws once more for each output
         figure.savefig(pdf.with_suffix(".png"), metadata={"Software": None})
     return pdf

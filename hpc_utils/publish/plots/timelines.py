@@ -111,8 +111,6 @@ def _zeros(rank_timelines: Sequence[Timeline]) -> list[int]:
 def _bounds(timeline: Timeline) -> tuple[int, int]:
     """The first and last moment of the timeline."""
     event_tables = [events for events in (timeline.ops, timeline.ranges) if events is not None and len(events)]
-    starts, ends = (
-        [int(events.start.min()) for events in event_tables],
-        [int(events.end.max()) for events in event_tables],
-    )
-    return min(starts, default=0), max(ends, default=0)
+    first = min((int(events.start.min()) for events in event_tables), default=0)
+    last = max((int(events.end.max()) for events in event_tables), default=0)
+    return first, last

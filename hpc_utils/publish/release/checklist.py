@@ -89,7 +89,7 @@ def tracked(root: Path) -> list[str]:
 def uncommitted(root: Path) -> str:
     """The first files that differ from the commit, or are neither committed nor ignored; "" if there are none."""
     names = [line[3:] for line in git(root, "status", "--porcelain").decode().splitlines()]
-    return ", ".join(names[:5]) + ", ..." * (len(names) > 5)
+    return formatting.first_names(names, 5)
 
 
 def built(root: Path) -> list[str]:

@@ -4,26 +4,60 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
-from hpc_utils import paths, records
-from hpc_utils.publish import exports
+import jinja2
+from markupsafe import Markup
+
+from hpc_utils import paths, provenance, records
+from hpc_utils.analyze import anomalies, scaling, targets
+from hpc_utils.publish import exports, formatting, tables
 from hpc_utils.publish.address import relative
 from hpc_utils.records.atomic import write_text
 from hpc_utils.records.study import StudyIndex, StudyRun
 
-from .chapter import FOLDER, Exporter, ReportError, name_of, read_notebook, unique
-
-if TYPE_CHECKING:
-    import jinja2
-
-    from .head import Head
-    from .lookup import Evidence
-
+from .chapter import FOLDER, ReportError, export_chapter, name_of, read_notebook, unique
+from .lookup import Evidence, Lookup, gather
 
 RESERVED = {"top", "main", "contents", "zoom", "stale", "tables", "figures", "runs"}  # the page's own anchors
+
+
+class Head(NamedTuple):
+    """What a study reached.
+
+    Attributes:
+        facts: where the numbers come from. outcome: as of `scaling.outcome`. targets: as of `targets.judge`, of its curves.
+        findings: as of `anomalies.find_anomalies`.
+    """
+
+    index: StudyIndex
+    facts: Mapping[str, str]
+    outcome: Sequence[tables.Row]
+    targets: Sequence[tables.Row]
+    findings: Sequence[tables.Row]
+
+
+def read_head(record_set: records.Records, index: StudyIndex) -> Head:
+    """The head of the report on the study `index`, of whose runs `record_set` has all."""
+    study_records = record_set.only(index.run_ids)
+    runs = study_records.runs
+    judged = targets.judge(scaling.efficiency(runs), index.scaling_targets)
+    frames = (
+        scaling.outcome(runs, study_records.epochs),
+        judged[judged.runs.map(len) > 0],
+        anomalies.find_anomalies(runs),
+    )
+    commits = runs.commit.str[: provenance.SHORT] + runs.dirty.map({True: " (modified)"}).fillna("")
+    columns = {"device": runs.device_name, "commit": commits, "code digest": runs.digest, "torch": runs.torch}
+    ends = sorted(runs.started)[:: max(len(runs) - 1, 1)]
+    facts = {
+        f"runs{index.name and ' of the study'}": f"{len(runs)} of {len(index.run_ids)} complete",
+        "measured (UTC)": " to ".join(time[:16].replace("T", " ") for time in ends),
+        **{name: ", ".join(sorted(set(column.dropna()))) for name, column in columns.items()},
+    }
+    return Head(index, facts, *(frame.to_dict("records") for frame in frames))
 
 
 def bind(results: str | Path, study: str = "", output: Path | None = None) -> Path:
@@ -36,9 +70,6 @@ def bind(results: str | Path, study: str = "", output: Path | None = None) -> Pa
     Raises:
         UnknownStudy: the study was never run with these results. NoResultSet: there are no runs.
     """
-    from .head import head
-    from .lookup import gather
-
     results = paths.result_set(results)
     record_set = records.load(results)
     exported = exports.read_exports(results)
@@ -52,62 +83,49 @@ def bind(results: str | Path, study: str = "", output: Path | None = None) -> Pa
     for name, page in pages.items():
         evidence = gather(results, record_set, exported, name)
         for index in evidence.studies:
-            heads[index.name] = heads.get(index.name) or head(record_set, index)
+            heads[index.name] = heads.get(index.name) or read_head(record_set, index)
         heads_by_page = {reports / index.name / "index.html": heads[index.name] for index in evidence.studies}
         if len(heads_by_page) == 1:
-            write_report(evidence.chapters, page, *heads_by_page.values(), evidence=evidence)
+            write_report(page, *heads_by_page.values(), evidence)
         else:
             runs = [StudyRun(run_id=run) for run in evidence.series]
-            overview = head(record_set, StudyIndex(title=f"Studies in {results.name}", runs=runs))
+            overview = read_head(record_set, StudyIndex(title=f"Studies in {results.name}", runs=runs))
             listed = [
                 (relative(path, page.parent) if path.is_file() else "", study_head)
                 for path, study_head in heads_by_page.items()
             ]
-            write_report(evidence.chapters, page, overview, listed, evidence)
+            write_report(page, overview, evidence, listed)
     return pages[study]
 
 
-def write_report(
-    chapters: Sequence[Path],
-    output: Path,
-    head: Head,
-    studies: Sequence[tuple[str, Head]] = (),
-    evidence: Evidence | None = None,
-) -> Path:
-    """Write the executed notebooks `chapters`, in this order, as one self-contained page; returns its path.
+def write_report(output: Path, head: Head, evidence: Evidence, studies: Sequence[tuple[str, Head]] = ()) -> Path:
+    """Write the chapters of `evidence`, in this order, with its tables, figures and runs to look up, as one self-contained page;
+    returns its path.
 
-    Args:
-        studies: (link, head) of each study that it lists instead of its own outcome; "": there is no report yet.
-        evidence: tables, figures and runs to look up, with links to their files, and on top what is stale.
+    `studies`: (link, head) of each study that it lists instead of its own outcome; "": there is no report yet.
 
     Raises:
-        ReportError: a chapter is missing, or is not a notebook.
+        ReportError: a chapter is not a notebook.
     """
     sys.modules.setdefault("rfc3987_syntax", None)  # see launch.rank: spares 0.7 s
-    from markupsafe import Markup
-
-    from hpc_utils.analyze.scaling import baseline_text
-    from hpc_utils.publish import formatting, tables
-
-    from .lookup import Lookup
-
     output = Path(output).absolute()
     used_anchors = set(RESERVED)
-    notebooks = [(path, read_notebook(path)) for path in chapters]
+    notebooks = [(path, read_notebook(path)) for path in evidence.chapters]
     names = [name_of(path, notebook) for path, notebook in notebooks]
     anchors = [unique(name, used_anchors) for name in names]
-    by_path = {path.resolve(): anchor for path, anchor in zip(chapters, anchors, strict=True)}
-    lookup = Lookup(evidence, output, by_path) if evidence else None
+    by_path = {path.resolve(): anchor for path, anchor in zip(evidence.chapters, anchors, strict=True)}
+    lookup = Lookup(evidence, output, by_path)
     by_name = dict(zip(reversed(names), reversed(anchors), strict=True))  # of two with one name, the first
-    export = Exporter(by_name, lookup.captions if lookup else {})
-    bound = [export(path, notebook, anchor) for (path, notebook), anchor in zip(notebooks, anchors, strict=True)]
+    bound = [
+        export_chapter(path, notebook, anchor, by_name, lookup.captions)
+        for (path, notebook), anchor in zip(notebooks, anchors, strict=True)
+    ]
     titles = [chapter.title for chapter in bound]
     for chapter in bound:
         if titles.count(chapter.title) > 1:
             chapter.label = f"{chapter.title} ({chapter.folder})"
     page = _templates().get_template("page.html.j2").render(
-        head=head, studies=studies, curve=tables.curve, baseline_text=baseline_text, quantity=formatting.quantity, chapters=bound, tables=lookup.tables if lookup else (),
-        evidence=evidence,
+        head=head, studies=studies, curve=tables.curve, baseline_text=scaling.baseline_text, quantity=formatting.quantity, chapters=bound, lookup=lookup, evidence=evidence,
         css=Markup((FOLDER / "page.css").read_text()), js=Markup((FOLDER / "page.js").read_text()),
     )  # fmt: skip
     write_text(output, page)
@@ -117,6 +135,4 @@ def write_report(
 @functools.cache
 def _templates() -> jinja2.Environment:
     """Compiled once for all pages."""
-    import jinja2
-
     return jinja2.Environment(loader=jinja2.FileSystemLoader(FOLDER), autoescape=True)

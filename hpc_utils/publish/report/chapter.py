@@ -23,7 +23,7 @@ SHOWN = ["text/html", "text/markdown", "image/svg+xml", "text/latex", "image/png
 
 
 class ReportError(ValueError):
-    """A chapter cannot be shown: it is missing, or it is not a notebook."""
+    """A chapter cannot be shown: it is not a notebook."""
 
     exit_code = 2
 
@@ -55,10 +55,8 @@ def read_notebook(path: Path) -> NotebookNode:
 
     try:
         return nbformat.read(path, as_version=4)
-    except FileNotFoundError:
-        raise ReportError(f"chapter {path} does not exist: execute the notebook first, or leave it out") from None
     except Exception as error:  # nbformat raises whatever a foreign file causes
-        raise ReportError(f"chapter {path} is not a notebook ({error}): give an executed .ipynb file") from None
+        raise ReportError(f"chapter {path} is not a notebook ({error}): execute its notebook again") from None
 
 
 def name_of(path: Path, notebook: NotebookNode) -> str:
@@ -82,40 +80,33 @@ def unique(text: str, used_anchors: set[str]) -> str:
     return name
 
 
-class Exporter:
-    """Makes chapters of notebooks; one for all chapters of a page.
+def export_chapter(
+    path: Path, notebook: NotebookNode, anchor: str, anchors: Mapping[str, str], captions: Mapping[str, str]
+) -> Chapter:
+    """The notebook from the file `path` as the chapter `anchor`.
 
-    Args:
-        anchors: the anchors of all chapters, by the notebooks' names.
-        captions: of figures, by their names.
+    `anchors`: of all chapters, by the notebooks' names. `captions`: of figures, by their names.
     """
-
-    def __init__(self, anchors: Mapping[str, str], captions: Mapping[str, str]) -> None:
-        self.page = {"anchors": anchors, "captions": captions}
-
-    def __call__(self, path: Path, notebook: NotebookNode, anchor: str) -> Chapter:
-        """The notebook from the file `path` as the chapter `anchor`."""
-        cells = [cell for cell in notebook.cells if ERROR_NOTICE not in cell.metadata.get("tags", ())]
-        notebook.cells = list(_shown(cells))
-        code = [cell for cell in notebook.cells if cell.cell_type == "code"]
-        errors = [(output, cell) for cell in code for output in cell.outputs if output.output_type == "error"]
-        for number, (error, _) in enumerate(errors, 1):
-            error.anchor = f"{anchor}.error-{number}"
-        execution = notebook.metadata.get("papermill", {})
-        name = name_of(path, notebook)
-        unexpected = any("raises-exception" not in cell.metadata.get("tags", ()) for _, cell in errors)
-        chapter = Chapter(
-            anchor, path.parent.name, _source(name, execution), execution.get("parameters", {}),
-            failed=bool(execution.get("exception")) or unexpected, error=errors[0][0].ename if errors else "",
-        )  # fmt: skip
-        body, resources = _html().from_notebook_node(
-            notebook, {"metadata": {"path": str(path.parent)}, "chapter": chapter, **self.page}
-        )
-        chapter = resources["chapter"]  # nbconvert's copy, which the template's filters filled
-        chapter.body = body
-        chapter.title = chapter.title or name
-        chapter.label = chapter.title
-        return chapter
+    cells = [cell for cell in notebook.cells if ERROR_NOTICE not in cell.metadata.get("tags", ())]
+    notebook.cells = list(_shown(cells))
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    errors = [(output, cell) for cell in code for output in cell.outputs if output.output_type == "error"]
+    for number, (error, _) in enumerate(errors, 1):
+        error.anchor = f"{anchor}.error-{number}"
+    execution = notebook.metadata.get("papermill", {})
+    name = name_of(path, notebook)
+    unexpected = any("raises-exception" not in cell.metadata.get("tags", ()) for _, cell in errors)
+    chapter = Chapter(
+        anchor, path.parent.name, _source(name, execution), execution.get("parameters", {}),
+        failed=bool(execution.get("exception")) or unexpected, error=errors[0][0].ename if errors else "",
+    )  # fmt: skip
+    page = {"chapter": chapter, "anchors": anchors, "captions": captions}
+    body, resources = _html().from_notebook_node(notebook, {"metadata": {"path": str(path.parent)}, **page})
+    chapter = resources["chapter"]  # nbconvert's copy, which the template's filters filled
+    chapter.body = body
+    chapter.title = chapter.title or name
+    chapter.label = chapter.title
+    return chapter
 
 
 @functools.cache

@@ -94,21 +94,15 @@ def gather(results: Path, record_set: records.Records, exported: Exports, study:
     return Evidence(results, record_set, exported, studies, chapters, list(dict.fromkeys(faults)), joined)
 
 
-@dataclass(frozen=True)
-class Table:
-    """A section of the page. `rows`: {anchor: {column: cell}}."""
-
-    name: str
-    description: str
-    rows: Mapping[str, Mapping[str, str]]
-    note: str = ""
-
-
 class Lookup:
-    """The tables of the page in the file `page`, and the captions of its figures by name.
+    """What the page in the file `page` lists.
 
     Args:
         chapters: {executed notebook: its anchor}.
+
+    Attributes:
+        tables: {section: {anchor: {column: cell}}} of tables, figures and runs; a section without rows is omitted.
+        captions: {figure: its caption}. states: {state: number of runs}.
     """
 
     def __init__(self, evidence: Evidence, page: Path, chapters: Mapping[Path, str]) -> None:
@@ -116,17 +110,15 @@ class Lookup:
         self.page = page
         self.chapters = chapters
         self.places = {run: place for place, run in enumerate(evidence.series)}
+        self.states: Counter[str] = Counter()
         tables, figures = evidence.exported.tables, evidence.exported.figures
         self.captions = {name: self._caption(figure) for name, figure in figures.items()}
-        description = (
-            "Each table that a chapter exports: a row for each configuration, with 95 % intervals and the runs behind "
-            "them."
-        )
-        rows = {f"table-{name}": self._item(item) for name, item in tables.items()}
-        sections = [Table("tables", description, rows)]
-        rows = {f"figure-{name}": self._item(item) for name, item in figures.items()}
-        sections.append(Table("figures", "Each figure that a chapter exports, with the data that it shows.", rows))
-        self.tables = [table for table in (*sections, self._runs()) if table.rows]
+        sections = {
+            "tables": {f"table-{name}": self._item(item) for name, item in tables.items()},
+            "figures": {f"figure-{name}": self._item(item) for name, item in figures.items()},
+            "runs": self._runs(),
+        }
+        self.tables = {section: rows for section, rows in sections.items() if rows}
 
     def _file(self, name: str, text: str) -> str:
         """A link to a file of the result set, or to the one that it is packed in; plain text if there is none."""
@@ -158,33 +150,26 @@ class Lookup:
         name = Markup('<a href="#figure-{0}">{0}</a>').format(figure.name)
         return Markup('{} <span class="quiet">Figure {}: {}</span>').format(figure.caption, name, source)
 
-    def _runs(self) -> Table:
+    def _runs(self) -> dict[str, dict[str, str]]:
         """Every run, whatever its state; columns that are empty for all runs are omitted."""
         complete = {run["run_id"]: run for run in self.evidence.record_set.runs.to_dict("records")}
         defaults = RunConfig().model_dump()
         rows = {}
-        states = Counter()
         for run, series in self.evidence.series.items():
             folder = self.evidence.results / "runs" / run
             request = read_json(folder / "run.json") or read_json(folder / "request.json") or {}
             config = request.get("config") or {}
             values = config | (complete.get(run) or {"state": _state(run, self.evidence)}) | {"series": series}
             values["commit"] = _text(values.get("commit"))[:SHORT]
-            states[values["state"].partition(":")[0]] += 1
+            self.states[values["state"].partition(":")[0]] += 1
             row = {title: _text(values.get(name)) for name, title in COLUMNS.items()}
             chosen = " ".join(f"{name}={value}" for name, value in config.items() if value != defaults.get(name))
             rows[f"run-{run}"] = {"run": self._file(f"runs/{run}", run)} | row | {"parameters": chosen}
-        filled = [column for column in COLUMNS.values() if any(row[column] for row in rows.values())]
-        rows = {
-            anchor: {column: row[column] for column in ("run", *filled, "parameters")} for anchor, row in rows.items()
-        }
-        return Table(
-            "runs",
-            "Every run of studies and chapters, whatever its state, with the parameters that differ from the defaults. Its name leads to its "
-            "records. The link to the runs behind a table or figure shows these alone.",
-            rows,
-            ", ".join(f"{number} {state}" for state, number in sorted(states.items())),
-        )
+        for column in COLUMNS.values():
+            if not any(row[column] for row in rows.values()):
+                for row in rows.values():
+                    del row[column]
+        return rows
 
 
 def _download(figure: Item) -> list[str]:

@@ -10,7 +10,7 @@ import pytest
 
 from hpc_utils import paths
 from hpc_utils.publish.chapter import Chapter
-from hpc_utils.publish.documents import build, context
+from hpc_utils.publish.documents import build, sets
 from hpc_utils.publish.documents.faults import DocumentError
 from hpc_utils.publish.plots import style
 from hpc_utils.publish.plots.chart import Chart
@@ -111,7 +111,7 @@ class Paper:
         return PAPER.count("\n") + 2
 
     def build(self, *names: str, check: bool = False, log=lambda line: None) -> list[Path]:
-        return build.build(context.read_context(self.root, log=log), names, check=check)
+        return build.build(sets.read_context(self.root, log=log), names, check=check)
 
     def faults(self, *names: str) -> list[str]:
         """What is wrong, a line each."""

@@ -11,7 +11,7 @@ from pathlib import Path
 import pypdf
 import pytest
 
-from hpc_utils.publish.documents import build, context
+from hpc_utils.publish.documents import build, sets
 from hpc_utils.publish.documents.faults import DocumentError
 
 from .conftest import ROOT
@@ -48,7 +48,7 @@ def tex(folder: Path, program: str, *options: str) -> str:
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("committed") / "paper"
     shutil.copytree(ROOT / "paper", folder, ignore=shutil.ignore_patterns("build"))
-    shared = context.read_context(ROOT, folder)
+    shared = sets.read_context(ROOT, folder)
     assert shared.project.document.keys() == PAGES.keys()
     try:
         build.build(shared)

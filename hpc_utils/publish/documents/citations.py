@@ -1,33 +1,99 @@
-"""The filter between pandoc's reader and its writers.
+"""What a source cites: cells, claims, figures, tables, references, literature.
 
-`Resolver` completes a tree: cells, figures, tables, references, citations. Where pandoc's writers have no notation, it adds raw
-Typst and raw LaTeX side by side, of which a writer keeps its own. `slides`, `for_typst` and `for_latex` are for one kind of output.
+Before pandoc reads the text, `substitute` replaces each `{{set:table[key=value]|form}}` by an empty span with a number, which pandoc
+parses as text. `Resolver` then completes pandoc's tree. Where pandoc's writers have no notation, it adds raw Typst and raw LaTeX side
+by side, of which a writer keeps its own.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+import pandas as pd
 import panflute as pf
 
+from hpc_utils import toml_config
 from hpc_utils.publish import formatting
+from hpc_utils.publish.cells import UnknownCell
 
 from . import pandoc
-from .faults import Source
+from .claims import ClaimTexts
+from .faults import Faults, Source
 from .number_lint import CLASSES
-from .sets import NOT_MEASURED, SetItem, Sets, UnknownName, source_line
-from .substitute import Cited
+from .sets import NOT_MEASURED, SetItem, Sets, source_line
 
 REFERENCES = ("fig", "tbl", "tab", "sec", "eq")
 # Attributes of figures and tables, and their forms.
 OPTIONS = {"wide": "true|false", "width": r"\d+%", "columns": ".+", "rows": r"[1-9]\d*", "source": ".+"}
 PICTURES = (".pdf", ".png", ".jpg", ".jpeg", ".svg")  # TeX reads all but the last
 SHORT = 25  # characters of a setting that stay on one line
-COLUMN = 56  # letters of a table's row that fit into a column in TeX
-WRAPPED = 18  # letters of a column's share of a wider row
+_CITATION = re.compile(
+    r"^(?P<fence>```+|~~~+).*?^(?P=fence)|(?<!`)(?P<ticks>`+)(?!`)(?:(?!\n\n).)*?(?<!`)(?P=ticks)(?!`)"
+    r"|\{\{(?P<cited>[^{}\n]*)\}\}|(?P<open>\{\{)",
+    re.M | re.S,
+)
+# A unit typed behind a cell, which prints its own.
+_UNIT = re.compile(
+    r"[\s\u00a0\u202f]*(%|‰|(?:ms|µs|us|ns|s|min|h|[kMGTP]?(?:i?B|bit|flop)(?:/s)?|[km]?Wh?|EUR)(?![\w-]))"
+)
+
+
+@dataclass(frozen=True)
+class Cited:
+    """A citation as printed. `item` is None where the citation is wrong, or a planned set lacks the cell."""
+
+    line: int
+    written: str
+    item: SetItem | None = None
+    text: str = ""
+
+
+def substitute(text: str, file: str, sets: Sets, claims: ClaimTexts, faults: Faults) -> tuple[str, dict[str, Cited]]:
+    """The text with a placeholder for each cited cell and with the claims' sentences; code is unchanged.
+
+    A cell or claim that does not exist is a fault, except a cell that a planned set lacks.
+    """
+    cited: dict[str, Cited] = {}
+
+    def replace(match: re.Match[str]) -> str:
+        line = text.count("\n", 0, match.start()) + 1
+        if match["open"]:
+            faults.add(file, line, "the braces of a cited cell are open, or more than one line apart")
+        if match["cited"] is None:
+            return match[0]
+        written, _, form = (part.strip() for part in match["cited"].partition("|"))
+        try:
+            if written == "claims":
+                return "\n".join(f"- {_sentence(claims, name)}" for name in claims.sentences)
+            if written.startswith("claim:"):
+                return _sentence(claims, written.removeprefix("claim:"))
+            value = sets.value(written)
+            citation = Cited(line, written, value, formatting.text(value.content, form or "value"))
+            unit_text = formatting.text(value.content).partition(formatting.FIXED)[2]
+            if (unit := _UNIT.match(text, match.end())) and (form != "bare" or unit[1] != unit_text):
+                faults.add(
+                    file, line, f"the unit {unit[1]!r} stands behind {written}, which prints {citation.text!r}"
+                )
+        except (UnknownCell, formatting.FormatError) as error:
+            if not (planned := sets.is_planned(written, error)):
+                faults.add(file, line, str(error))
+            citation = Cited(line, written, text=f"[{NOT_MEASURED}]" if planned else "")
+        number = str(len(cited))
+        cited[number] = citation
+        return f"[]{{.cell n={number}}}"
+
+    return _CITATION.sub(replace, text), cited
+
+
+def _sentence(claims: ClaimTexts, name: str) -> str:
+    if name not in claims.sentences:
+        raise UnknownCell(f"no claim {name!r}: {toml_config.hint(name, claims.sentences)}")
+    claims.printed.add(name)
+    return f"[{claims.sentences[name]}]{{.claim}}"
 
 
 class Resolver:
@@ -69,13 +135,15 @@ class Resolver:
         if "cell" in span.classes:
             number = span.attributes.get("n", "")
             self._printed.add(number)
-            if number not in self.cells or not self.cells[number].text:
+            cell = self.cells.get(number)
+            if not cell or not cell.text:
                 return []
-            if not (value := self.cells[number].item):
-                return pf.Str(self.cells[number].text)
-            self.values.setdefault(value.full, value)
-            address = f"{self.numbers}#nameddest=number:{value.full}"
-            return pf.Link(pf.Str(self.cells[number].text), url=address, classes=["number"], title=value.full)
+            if not cell.item:
+                return pf.Str(cell.text)
+            name = cell.item.full
+            self.values.setdefault(name, cell.item)
+            address = f"{self.numbers}#nameddest=number:{name}"
+            return pf.Link(pf.Str(cell.text), url=address, classes=["number"], title=name)
         text = pf.stringify(span)
         if set(CLASSES) & set(span.classes) and len(text) < SHORT:
             return pf.Span(pf.Str(text.replace(" ", "\u00a0")), classes=span.classes)
@@ -134,21 +202,21 @@ class Resolver:
         kind, _, name = image.url.partition(":")
         try:
             if kind == "table":
-                return self._result_table(figure, options, self.sets.table(name), line)
+                return self._result_table(figure, options, self.sets.item("tables", name), line)
             if kind == "figure":
-                item = self.sets.figure(name)
+                item = self.sets.item("figures", name)
                 self.drawn.append(item)
                 path = self.sets.by_alias[item.alias].folder / item.content.file
-                source = item.source()
+                source = source_line([item])
             else:
                 path = self.folder / unquote(image.url)
                 source = options.get("source", "")
                 if not path.is_file() or path.suffix not in PICTURES or not source:
-                    raise UnknownName(
+                    raise UnknownCell(
                         f"{image.url}: write figure:NAME, table:NAME or a file ({', '.join(PICTURES)}) and "
                         'source="drawn by the authors"'
                     )
-        except (UnknownName, ValueError, OSError) as error:
+        except (UnknownCell, ValueError, OSError) as error:
             if self.sets.is_planned(name, error):
                 return self._float(_placeholder(figure, kind), options, "", line)
             self.fault(line, str(error))
@@ -161,12 +229,10 @@ class Resolver:
         return self._float(figure, options, source, line)
 
     def _result_table(self, figure: pf.Figure, options: dict[str, str], item: SetItem, line: int) -> list[pf.Element]:
-        import pandas as pd
-
-        frame = pd.read_csv(self.sets.by_alias[item.alias].folder / item.content.file)
+        frame = self.sets.by_alias[item.alias].exported.frame(item.content.name)
         wanted = [name.strip() for name in options.get("columns", ",".join(frame)).split(",")]
         if unknown := [name for name in wanted if name not in frame]:
-            raise UnknownName(f"the table {item.content.name} has no column {', '.join(unknown)}")
+            raise UnknownCell(f"the table {item.content.name} has no column {', '.join(unknown)}")
         frame = frame[wanted].head(int(options.get("rows", len(frame))))
         self.drawn.append(item)
         texts = frame.rename(columns=lambda name: name.replace("_", " ")).map(_text)
@@ -174,7 +240,7 @@ class Resolver:
         sides = ["AlignRight" if pd.api.types.is_numeric_dtype(frame[name]) else "AlignLeft" for name in frame]
         table.colspec = [(side, "ColWidthDefault") for side in sides]
         table.caption, table.identifier = figure.caption, figure.identifier
-        return self._float(table, options, item.source(), line)
+        return self._float(table, options, source_line([item]), line)
 
     def _table(self, table: pf.Table) -> list[pf.Element]:
         """A table that is typed in the source; the cells cited in it are its source."""
@@ -205,7 +271,7 @@ class Resolver:
             blocks[-1].content.extend(words)
             element.caption.content = blocks
         if isinstance(element, pf.Table):
-            for cell in (cell for row in _rows(element) for cell in row.content):
+            for cell in (cell for row in pandoc.table_rows(element) for cell in row.content):
                 if re.match(r"[-+=/] ", pf.stringify(cell)):  # Typst would begin a list
                     cell.content[0].content.insert(0, pf.RawInline("\\", "typst"))
         element.attributes = {}
@@ -224,70 +290,6 @@ def _placeholder(figure: pf.Figure, kind: str) -> pf.Figure | pf.Table:
         return table
     figure.content = [pf.Plain(pf.Str(NOT_MEASURED))]
     return figure
-
-
-def slides(tree: pf.Doc) -> None:
-    """`#slide[title][text][figure]...` for each heading of the first level, so that the template can place its parts."""
-    parts: list[list[pf.Element]] = []
-    for block in tree.content:
-        if isinstance(block, pf.Header) and block.level == 1:
-            parts.append([block])
-        elif parts:
-            parts[-1].append(block)
-    tree.content = []
-    for title, *blocks in parts:
-        figures = [block for block in blocks if isinstance(block, pf.Figure)]
-        for image in (figure.content[0].content[0] for figure in figures):
-            if isinstance(image, pf.Image):
-                del image.attributes["width"]  # the template fits it into its room
-        begin = pf.Plain(pf.RawInline("#slide[", "typst"), *title.content, pf.RawInline("][", "typst"))
-        tree.content.extend([begin, *(block for block in blocks if block not in figures)])
-        for figure in figures:
-            tree.content.extend([pf.RawBlock("][", "typst"), figure])
-        tree.content.append(pf.RawBlock("]", "typst"))
-
-
-def for_typst(tree: pf.Doc) -> pf.Doc:
-    """The tree with the alternative texts of images, which pandoc's writer omits."""
-
-    def visit(image: pf.Element, doc: pf.Doc) -> pf.Element | None:
-        if not isinstance(image, pf.Image):
-            return None
-        width = f", width: {image.attributes['width']}" if "width" in image.attributes else ""
-        alt = pandoc.quoted(image.attributes["alt"])
-        return pf.RawInline(f"#image({pandoc.quoted(image.url)}{width}, alt: {alt})", "typst")
-
-    return tree.walk(visit)
-
-
-def for_latex(tree: pf.Doc) -> pf.Doc:
-    """The tree with tables as floats, with their captions above, and without links to the list of numbers."""
-
-    def visit(element: pf.Element, doc: pf.Doc) -> Any:
-        if isinstance(element, pf.Link) and "number" in element.classes:
-            return list(element.content)
-        return _latex_table(element) if isinstance(element, pf.Table) else None
-
-    return tree.walk(visit)
-
-
-def _latex_table(table: pf.Table) -> list[pf.Element]:
-    columns = zip(*([pf.stringify(cell).strip() for cell in row.content] for row in _rows(table)), strict=True)
-    lengths = [max(map(len, column)) for column in columns]
-    if sum(lengths) + 2 * len(lengths) > COLUMN * (1 + ("wide" in table.attributes)):  # its columns wrap
-        shares = [min(length, WRAPPED) + 1 for length in lengths]
-        pairs = zip(table.colspec, shares, strict=True)
-        table.colspec = [(side, share / sum(shares)) for (side, _), share in pairs]
-    label = rf"}}\label{{{table.identifier}}}" if table.identifier else "}"
-    inlines = [inline for block in table.caption.content for inline in block.content]
-    begin = pf.RawInline(r"\begin{table}[tbp]\centering\caption{", "latex")
-    end = pf.RawInline(label + r"\footnotesize\setlength{\tabcolsep}{3pt}", "latex")
-    table.caption, table.identifier = pf.Caption(), ""
-    return [pf.Plain(begin, *inlines, end), table, pf.RawBlock(r"\end{table}", "latex")]
-
-
-def _rows(table: pf.Table) -> list[pf.TableRow]:
-    return [*table.head.content, *(row for body in table.content for row in body.content)]
 
 
 def _raw(typst: str, latex: str) -> list[pf.RawInline]:
