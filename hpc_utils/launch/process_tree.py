@@ -8,9 +8,9 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hpc_utils.workspace import Launch
 
@@ -33,6 +33,19 @@ def die_with_parent(parent: int | None = None) -> None:
     ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
     if os.getppid() != parent:  # the parent ended before prctl was called
         os._exit(1)
+
+
+def start_bound(command: Sequence[str], environment: Mapping[str, str], **streams: Any) -> subprocess.Popen:
+    """Start `command`, which ends with this process. Ctrl-C does not reach it: this process ends it."""
+    parent = os.getpid()
+    return subprocess.Popen(
+        command,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+        preexec_fn=lambda: die_with_parent(parent),
+        **streams,
+    )
 
 
 def adopt_orphans() -> None:

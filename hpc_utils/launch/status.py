@@ -126,16 +126,19 @@ def _entry(submission: Submission, task: Task, job: Job | None, *, gone: bool) -
         name = task.run_id or "report"
         return Entry(task.id, name, submission.index, JobState(state), detail, log=log, nodes=nodes, **fields)
 
-    run = paths.runs() / task.run_id if task.run_id else None  # None: the report
-    record = state(run) if run else ""
-    if run:
+    run = None
+    record = ""
+    reason = ""
+    if task.run_id:
+        run = paths.runs() / task.run_id
+        record = state(run)
+        reason = str((read_json(run / "status.json") or {}).get("reason", ""))
         done = record == "complete"
     else:
         by_job = job.state == "COMPLETED" if job else "report:" in failure.tail(log, 1)  # its last line
         done = by_job or _has_report(submission, log)
     if (job is None or job.state.is_over) and done:
         return entry("COMPLETED")
-    reason = str((read_json(run / "status.json") or {}).get("reason", "")) if run else ""
     if record == "failed" and (gone or job is None):  # its own record outlives Slurm's
         ended, advice = failure.advise("FAILED", reason, log)
         return entry(ended, failure.last_line(reason, log), advice=advice)
