@@ -54,8 +54,7 @@ def cluster():
 )  # fmt: skip
 @click.option("--cpus", default=8, help="CPUs that each node has for Slurm.")
 @click.option("--gpus", default=4, help="Stand-ins for GPUs that each node has for Slurm.")
-@click.option("--flat", is_flag=True, help="All nodes on this host, as without root.")
-def cluster_up(name, nodes, cores_per_node, cpus, gpus, flat):
+def cluster_up(name, nodes, cores_per_node, cpus, gpus):
     """Start a cluster on this machine.
 
     It has munged, MariaDB, slurmdbd, slurmctld, and a slurmd on each node. With root each node has a host name, an
@@ -69,7 +68,7 @@ def cluster_up(name, nodes, cores_per_node, cpus, gpus, flat):
         raise click.UsageError(f"--cores-per-node {cores_per_node:g}: {why}")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # clean up as for Ctrl-C
     started = rehearsal.up(
-        name, nodes=nodes, cpus=cpus, gpus=gpus, share=cores_per_node, flat=flat or None,
+        name, nodes=nodes, cpus=cpus, gpus=gpus, share=cores_per_node,
         progress=lambda step, seconds: click.echo(f"{seconds:6.1f} s  {step}"),
     )  # fmt: skip
     click.echo(f"{name} is up: {', '.join(started.nodes)}{' on this host (flat)' if started.flat else ''}")

@@ -84,7 +84,7 @@ def results_option(help: str) -> Callable:
         "--results",
         "folder",
         metavar="SET",
-        callback=lambda *arguments: arguments[2] and result_set(arguments[2]),
+        callback=lambda context, option, name: name and result_set(name),
         help=help,
     )
 
@@ -152,7 +152,7 @@ def enter_cluster(name: str, *, start: bool = True, study: str = "") -> tuple[Cl
     from hpc_utils.launch import cluster, job_environment
 
     site = cluster.read_cluster(name)
-    connect(site.rehearsal, start=start, nodes=site.overrides(study).nodes)
+    connect(site.rehearsal, start=start, nodes=site.overrides(study).nodes or 2)
     moved = job_environment.folders(site)
     set_variables(moved)
     return as_rehearsed(site), moved
@@ -174,7 +174,7 @@ def as_rehearsed(cluster: Cluster) -> Cluster:
     )
 
 
-def connect(to_rehearsal: bool, *, start: bool = True, nodes: int | None = None) -> None:
+def connect(to_rehearsal: bool, *, start: bool = True, nodes: int = 2) -> None:
     """Let Slurm's commands reach the rehearsal cluster; `start` it, with that many nodes, if it is not up.
 
     Raises:
@@ -184,17 +184,17 @@ def connect(to_rehearsal: bool, *, start: bool = True, nodes: int | None = None)
 
     if not to_rehearsal or workspace.environment().get("SLURM_CONF"):
         return
+    running_cluster = None
+    why = "the rehearsal cluster is not up"
     try:
         running_cluster = rehearsal.find_cluster()
-        why = "the rehearsal cluster is not up"
     except rehearsal.KilledError as error:
-        running_cluster = None
         why = str(error)
     if running_cluster is None:
         if not start:
             raise rehearsal.ClusterError(f"{why}: `hpc cluster up` starts it")
         click.echo(f"{why}; it is started (`hpc cluster down` ends it)", err=True)
-        running_cluster = rehearsal.up(**{"nodes": nodes} if nodes else {})
+        running_cluster = rehearsal.up(nodes=nodes)
     set_variables(running_cluster.environment())
 
 
@@ -248,14 +248,13 @@ def run_links(request: Request, *, on_nodes: bool) -> Iterator[None]:
             f"link_gbit is given, but the run was named for links of {named}: "
             f"`hpc cluster shape --rate none`, then {remedy}"
         )
-    if gbit is None and named != (running_cluster.by_hand or ""):
+    rate = running_cluster.by_hand if gbit is None else rehearsal.rate_of(gbit)
+    if gbit is None and named != (rate or ""):
         raise ConfigError(
-            f"the links' rate is now {running_cluster.by_hand or 'no limit'}, "
-            f"but the run was named for {named or 'no limit'}: `hpc cluster shape --rate {named or 'none'}`, or {remedy}"
+            f"the links' rate is now {rate or 'no limit'}, but the run was named for {named or 'no limit'}: "
+            f"`hpc cluster shape --rate {named or 'none'}`, or {remedy}"
         )
-    with running_cluster.holding(
-        running_cluster.by_hand if gbit is None else rehearsal.rate_of(gbit), by=request.run_id
-    ):
+    with running_cluster.holding(rate, by=request.run_id):
         yield
 
 
@@ -267,10 +266,9 @@ def bench_links(cluster: Cluster, measurement: str) -> AbstractContextManager[No
     """
     from hpc_utils import rehearsal
 
-    running_cluster = rehearsal.around() if cluster.links is not None else None
-    return (
-        nullcontext() if running_cluster is None else running_cluster.holding(cluster.links or None, by=measurement)
-    )
+    if cluster.links is None or (running_cluster := rehearsal.around()) is None:
+        return nullcontext()
+    return running_cluster.holding(cluster.links or None, by=measurement)
 
 
 def print_ceilings(plan: Plan) -> None:

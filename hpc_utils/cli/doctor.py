@@ -48,20 +48,13 @@ def where_options(nproc: int, nodes: int, ranks_per_node: int = 0) -> Callable:
     """The options that place the ranks, with their defaults; the command passes them to `_measure`."""
 
     def add(command: Callable) -> Callable:
-        for option in (
-            click.option(
-                "--ranks-per-node",
-                default=ranks_per_node,
-                type=click.IntRange(0),
-                help="Of the cluster; 0: one per device.",
-            ),
-            click.option("--nodes", default=nodes, type=POSITIVE, help="Nodes of the cluster."),
-            node_type_option,
-            cluster_option("Measure in a job on the nodes of this cluster."),
-            click.option("--nproc", default=nproc, type=click.IntRange(nproc), help="Ranks on this machine."),
-        ):
-            command = option(command)
-        return command
+        help = "Of the cluster; 0: one per device."
+        command = click.option("--ranks-per-node", default=ranks_per_node, type=click.IntRange(0), help=help)(command)
+        command = click.option("--nodes", default=nodes, type=POSITIVE, help="Nodes of the cluster.")(command)
+        command = cluster_option("Measure in a job on the nodes of this cluster.")(node_type_option(command))
+        return click.option("--nproc", default=nproc, type=click.IntRange(nproc), help="Ranks on this machine.")(
+            command
+        )
 
     return add
 
@@ -126,7 +119,6 @@ def diagnose(logs):
         )
         findings = symptoms.diagnose(opened)
     failed = [finding for finding in findings if finding.kind != symptoms.Kind.HINT]
-    hints = [finding for finding in findings if finding.kind == symptoms.Kind.HINT]
     if failed:
         _print_finding(failed[0], "red")
         for finding in failed[1:]:
@@ -134,8 +126,8 @@ def diagnose(logs):
             _print_line(finding)
     else:
         click.secho("no sign of a failure", fg="green")
-    for finding in hints:
-        _print_finding(finding, "yellow")
+    for hint in findings[len(failed) :]:
+        _print_finding(hint, "yellow")
     sys.exit(0 if not failed else 1 if failed[0].is_known else 4)
 
 
@@ -207,15 +199,12 @@ def bench_storage(dataset, cluster_name, repeats, **options):
     arguments = ["storage", f"--repeats={repeats}", f"--dataset={dataset}"]
     record = _measure(arguments, cluster, **options)
     click.echo("loader time per batch with its 95 % interval (ms):")
-    header = ["place", "batch", "first epoch", "later epochs", "images/s"]
-    rows = [
-        [
-            row.place, str(row.batch), _interval((row.first_seconds, row.first_seconds_low, row.first_seconds_high), 1e3),
-            _interval((row.seconds, row.seconds_low, row.seconds_high), 1e3), f"{row.rate:,.0f}",
-        ]
-        for row in storage.loader(record).itertuples()
-    ]  # fmt: skip
-    print_table(header, rows)
+    rows = []
+    for row in storage.loader(record).itertuples():
+        first = _interval((row.first_seconds, row.first_seconds_low, row.first_seconds_high), 1e3)
+        later = _interval((row.seconds, row.seconds_low, row.seconds_high), 1e3)
+        rows.append([row.place, str(row.batch), first, later, f"{row.rate:,.0f}"])
+    print_table(["place", "batch", "first epoch", "later epochs", "images/s"], rows)
 
 
 @bench.command("compute")

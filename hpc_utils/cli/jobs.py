@@ -155,12 +155,8 @@ def submit(study, cluster_name, node_type, dry_run, wait, **options):
         return
     draft, submission = submitting.submit(study, cluster, node_type, announce=_print_draft, **options)
     if submission is None:
-        next_step = (
-            f"`hpc status {draft.index}` follows them"
-            if draft.queued
-            else f"`hpc report {draft.index}` draws the figures"
-        )
-        click.echo(f"nothing to submit: {next_step}", err=True)
+        next_step = "`hpc status {}` follows them" if draft.queued else "`hpc report {}` draws the figures"
+        click.echo(f"nothing to submit: {next_step.format(draft.index)}", err=True)
         return
     click.echo(f"submitted {', '.join(submission.job_ids)}; follow them with: hpc status {draft.index}", err=True)
     click.echo(f"the last job writes {paths.results() / 'report' / draft.index / 'index.html'}", err=True)
@@ -193,14 +189,13 @@ def status(study, watch, everything):
     for entry in status_entries:
         if entry.state == "COMPLETED" and not everything:
             continue
-        left = [
-            "" if seconds is None else str(timedelta(seconds=round(seconds)))
-            for seconds in (entry.left, entry.time_left)
-        ]
-        details = [
-            entry.detail, left[0] and f"about {left[0]} left", left[1] and f"limit in {left[1]}",
-            entry.nodes if entry.state == "RUNNING" else "",
-        ]  # fmt: skip
+        details = [entry.detail]
+        if entry.left is not None:
+            details.append(f"about {timedelta(seconds=round(entry.left))} left")
+        if entry.time_left is not None:
+            details.append(f"limit in {timedelta(seconds=entry.time_left)}")
+        if entry.state == "RUNNING":
+            details.append(entry.nodes)
         _print_entry(entry, ", ".join(filter(None, details)))
         if entry.advice:
             click.secho(f"{'':24} -> {entry.advice}", dim=True)
@@ -253,13 +248,10 @@ def _running(job: str) -> Path:
     if job and not matching_runs:
         run_ids = {entry.run_id for entry in entries(gone=connect_to_submissions(None)) if job in _names(entry)}
         matching_runs = [run for run in running if run.name in run_ids]
-    if len(matching_runs) != 1:
-        names = ", ".join(run.name for run in matching_runs)
-        raise click.UsageError(
-            f"several runs are running, give one: {names}"
-            if matching_runs
-            else f"no run{job and f' {job}'} is running"
-        )
+    if not matching_runs:
+        raise click.UsageError(f"no run{job and f' {job}'} is running")
+    if len(matching_runs) > 1:
+        raise click.UsageError(f"several runs are running, give one: {', '.join(run.name for run in matching_runs)}")
     return matching_runs[0]
 
 
@@ -274,14 +266,8 @@ def _sample_cells(sample: Sample) -> list[str]:
     memory += cell(" of {:.1f}", values.get("memory_total_bytes"), 2**30)
     busy = cell("{:.0f} %", values.get("utilization_percent"))
     power = cell("{:.0f} W", values.get("power_watts"))
-    return [
-        sample.host,
-        sample.device,
-        busy,
-        memory,
-        power,
-        *(cell("{:.1f} MB/s", rate, 1e6) for rate in sample.rates),
-    ]
+    rates = [cell("{:.1f} MB/s", rate, 1e6) for rate in sample.rates]
+    return [sample.host, sample.device, busy, memory, power, *rates]
 
 
 @click.command()
@@ -295,18 +281,12 @@ def logs(target, lines):
     matching_entries = [entry for entry in entries(gone=gone) if target in _names(entry)]
     of_study = [] if matching_entries else entries(target, gone=gone)
     matching_entries = matching_entries or [entry for entry in of_study if entry.has_failed]
-    runs = sorted({target, *(entry.run_id for entry in matching_entries)})
-    files = [
-        *(entry.log for entry in matching_entries),
-        *(log for run in runs for log in sorted(paths.runs().glob(f"{run}/logs/*.log"))),
-    ]
-    files = [path for path in files if path.is_file()]
-    if of_study and not files:
-        raise click.UsageError(
-            f"no run of {target!r} has failed: give a run or a job (`hpc status {target} --all` lists them)"
-        )
+    files = [entry.log for entry in matching_entries if entry.log.is_file()]
+    for run in sorted({target, *(entry.run_id for entry in matching_entries)}):
+        files += sorted(paths.runs().glob(f"{run}/logs/*.log"))
     if not files:
-        raise click.UsageError(f"no log of {target!r}: give a run, a job, or a study (`hpc status --all` lists them)")
+        reason = f"no run of {target!r} has failed" if of_study else f"no log of {target!r}"
+        raise click.UsageError(f"{reason}: give a run, a job, or a study (`hpc status --all` lists them)")
     for path in files:
         click.secho(f"==> {path}", bold=True)
         click.echo("\n".join(path.read_text(errors="replace").splitlines()[-lines:]))
@@ -352,30 +332,26 @@ def retry(study):
     submitted = submitting.submissions(study)
     if not submitted:
         raise click.UsageError(f"no submission{f' of {study!r}' if study else ''}")
-    runs = [
-        (submission.index, paths.runs() / run)
-        for submission in submitted
-        for job in submission.jobs
-        for run in job.runs
-    ]
-    todo = {index for index, run in runs if state(run) != "complete"}
     newest = {submission.index: submission for submission in submitted}
-    for index in sorted(newest.keys() - todo):
+    unfinished = {
+        submission.index
+        for submission in submitted
+        for task in submission.tasks
+        if task.run_id and state(paths.runs() / task.run_id) != "complete"
+    }
+    connect(any(newest[index].cluster == "rehearsal" for index in unfinished))
+    for index, submission in newest.items():
+        resubmission = None
+        if index in unfinished:
+            cluster = as_rehearsed(clusters.read_cluster(submission.cluster))
+            draft, resubmission = submitting.submit(
+                submission.source, cluster, submission.node_type, repeats=submission.repeats
+            )
+        if resubmission:
+            click.echo(f"{index}: {draft.runs} submitted again: {', '.join(resubmission.job_ids)}")
+            continue
         advice = next((entry.advice for entry in entries(index, gone=gone) if entry.run_id == "report"), "")
         click.echo(f"{index}: nothing to submit again{advice and f'; for its report {advice}'}")
-    unfinished = [submission for submission in newest.values() if submission.index in todo]
-    connect(any(submission.cluster == "rehearsal" for submission in unfinished))
-    for submission in unfinished:
-        cluster = as_rehearsed(clusters.read_cluster(submission.cluster))
-        draft, resubmission = submitting.submit(
-            submission.source, cluster, submission.node_type, repeats=submission.repeats
-        )
-        jobs = (
-            f"{draft.runs} submitted again: {', '.join(resubmission.job_ids)}"
-            if resubmission
-            else "nothing to submit again"
-        )
-        click.echo(f"{submission.index}: {jobs}")
 
 
 @click.command()
@@ -405,8 +381,8 @@ def _print_draft(draft: Draft) -> None:
     node = draft.node
     click.secho(f"{plan.study.title} on {plan.target.hardware}", bold=True)
     for group in draft.groups:
-        nodes, ranks = group.layout.nodes, group.layout.ranks_per_node
-        click.echo(f"  {counted(len(group.requests), 'run'):>9} of {nodes} x {ranks} ranks (one array job)")
+        layout = f"{group.layout.nodes} x {group.layout.ranks_per_node} ranks"
+        click.echo(f"  {counted(len(group.requests), 'run'):>9} of {layout} (one array job)")
     for line in plan.impossible:
         click.secho(f"  {line}", dim=True)
     cost = f" ({draft.cost:.1f} {node.unit})" if node.unit != "node-hours" or node.price != 1 else ""

@@ -223,14 +223,14 @@ def verify(run, folder, repeats, tolerance, against, notebook, as_json):
     original_set = path.parent.parent
     comparisons = paths.results() / "verify"
     original_records = records.load(original_set)
-    if path.name not in set(original_records.runs.run_id):
-        why = (
-            original_records.refused.get(path.name)
-            or f"not complete ({original_records.unfinished.get(path.name, 'absent')})"
+    originals = original_records.runs[original_records.runs.run_id == path.name]
+    if originals.empty:
+        state = original_records.unfinished.get(path.name, "absent")
+        raise rerun.CannotRerun(
+            f"{path.name}: {original_records.refused.get(path.name) or f'not complete ({state})'}"
         )
-        raise rerun.CannotRerun(f"{path.name}: {why}")
     rerun.unchanged(path)
-    original = original_records.runs[original_records.runs.run_id == path.name].iloc[0]
+    original = originals.iloc[0]
     if against:
         new = result_set(against)
         if new.samefile(original_set):
@@ -259,25 +259,26 @@ def verify(run, folder, repeats, tolerance, against, notebook, as_json):
         margins=study.targets if study else Targets(),
     )
     verdict = reproduction.overall(judgements)
-    origins = [
-        read_json(run_folder / "provenance.json") for run_folder in (path, new / "runs" / repeated.run_id.iloc[0])
-    ]
-    differences = provenance.differences(*origins)
-    sides = {
-        side: {"results": rerun.folder_name(set_folder), "runs": frame.run_id.tolist(), "provenance": origin}
-        for side, set_folder, frame, origin in zip(
-            ("then", "now"), (original_set, new), (before, repeated), origins, strict=True
-        )
+    then = {
+        "results": rerun.folder_name(original_set),
+        "runs": before.run_id.tolist(),
+        "provenance": read_json(path / "provenance.json"),
     }
+    now = {
+        "results": rerun.folder_name(new),
+        "runs": repeated.run_id.tolist(),
+        "provenance": read_json(new / "runs" / repeated.run_id.iloc[0] / "provenance.json"),
+    }
+    differences = provenance.differences(then["provenance"], now["provenance"])
     written = datetime.now(UTC).isoformat(timespec="seconds")
     record = account.record(
-        path.name, judgements, differences, verdict, written=written, tolerance=tolerance, **sides
+        path.name, judgements, differences, verdict, written=written, tolerance=tolerance, then=then, now=now
     )
     atomic.write_json(comparisons / f"{path.name}.json", record)
     if as_json:
         click.echo(json.dumps(record, indent=1, allow_nan=False))
     else:
-        origin = f"{path.name} of {rerun.folder_name(original_set)}, {original.started[:10]}"
+        origin = f"{path.name} of {then['results']}, {original.started[:10]}"
         title = f"{origin}, beside {counted(len(repeated), 'new run')}"
         click.echo("\n".join(account.lines(title, judgements, differences, verdict)))
         click.echo(f"comparison: {comparisons / f'{path.name}.json'}", err=True)

@@ -137,14 +137,13 @@ def data_list():
 
 @data.command("fetch")
 @click.argument("names", nargs=-1, required=True)
-@click.option("--mirror", type=click.Path(path_type=Path), help="A local folder to copy from ($HPC_DATA_MIRROR).")
 @click.option("--force", is_flag=True, help="Fetch and decode again even if it is here.")
-def data_fetch(names, mirror, force):
-    """Download, verify and decode the data sets NAMES."""
+def data_fetch(names, force):
+    """Download, verify and decode the data sets NAMES, or copy them from the folder $HPC_DATA_MIRROR."""
     from hpc_utils import datasets
 
     for name in names:
-        click.echo(datasets.fetch(name, mirror=mirror, force=force))
+        click.echo(datasets.fetch(name, force=force))
 
 
 @data.command("verify")

@@ -135,9 +135,8 @@ def collect(folder):
     folder = folder or paths.results()
     record_set = records.collect(folder)
     write_system(record_set, folder)
-    print_refused(
-        {name: f"{why}; {rerun.remedy(folder / 'runs' / name)}" for name, why in record_set.refused.items()}
-    )
+    refused = record_set.refused.items()
+    print_refused({name: f"{why}; {rerun.remedy(folder / 'runs' / name)}" for name, why in refused})
     for name, state in record_set.unfinished.items():
         click.secho(f"not complete ({state}): {name}", fg="yellow", err=True)
     for line in records.by_other_code(record_set, folder):
@@ -210,13 +209,11 @@ def _print_breakdown(reports: Reports) -> None:
     rows = []
     for part in reports.parts:
         span = part["span_ns"]
-        identity = part["rank"], part["device"], span and f"{span / 1e6:,.1f}"
-        times = (part[f"{name}_ns"] for name in names)
-        rows.append(["-" if cell is None else str(cell) for cell in identity])
-        rows[-1] += [
-            "not known" if duration is None else f"{duration / 1e6:,.1f} {duration / (span or 1):4.0%}"
-            for duration in times
-        ]
+        row = [part["rank"], part["device"], span and f"{span / 1e6:,.1f}"]
+        for name in names:
+            duration = part[f"{name}_ns"]
+            row.append("not known" if duration is None else f"{duration / 1e6:,.1f} {duration / (span or 1):4.0%}")
+        rows.append(["-" if cell is None else str(cell) for cell in row])
     print_table(header, rows)
     has_operations = any(timeline.ops is not None for timeline in reports.timelines)
     devices = sorted({timeline.device_name for timeline in reports.timelines if timeline.device_name})

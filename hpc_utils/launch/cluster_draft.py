@@ -14,7 +14,7 @@ from hpc_utils import paths
 from hpc_utils.provenance.machine import network
 from hpc_utils.records import atomic
 
-from . import cluster, slurm_commands
+from . import cluster, job_environment, slurm_commands
 
 HOUR = 3600
 # What GPUs compute usefully, by the vendors' architecture papers: tf32 and bf16 from Ampere on, bf16 on every MI.
@@ -120,12 +120,10 @@ def read_gres(gres: str) -> list[tuple[str, int]]:
 
 def draft(name: str, nodes: list[Nodes], accounts: list[str]) -> str:
     """The file's text: GPUs first, of them the site's default partition first. `accounts`: the user's own."""
-    import jinja2
-
     nodes = sorted(nodes, key=lambda group: (not group.gpus, not group.default))
     limit = nodes[0].max_time
-    text = Path(__file__).with_suffix(".toml.j2").read_text()
-    return jinja2.Template(text, keep_trailing_newline=True, undefined=jinja2.StrictUndefined).render(
+    return job_environment.render_template(
+        "cluster_draft.toml.j2",
         name=name,
         accounts=accounts,
         today=date.today(),

@@ -6,8 +6,6 @@ In both cases rank 0 writes its record as one JSON file, which is the result.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -28,7 +26,7 @@ from hpc_utils.workspace import Launch
 from . import job_environment, slurm_commands
 from .cluster import Cluster, ClusterError, known, read_cluster
 from .failure import tail
-from .process_tree import die_with_parent, end_tree
+from .process_tree import end_tree, start_bound
 from .request import Layout
 from .submit import Submission
 
@@ -79,18 +77,14 @@ def on_this_machine(what: Diagnostic, nproc: int, arguments: Sequence[str], laun
         NoReport: the ranks ended without a record; the error includes their output.
         KeyboardInterrupt: Ctrl-C; every process has ended.
     """
+    start = [sys.executable, *TORCHRUN, f"--nproc-per-node={nproc}"]
+    if launcher:
+        start = [*load_launcher(launcher).command(nproc), sys.executable]
     with tempfile.TemporaryDirectory(prefix="hpc-probe-") as folder:
         copy = Path(folder) / "record.json"
-        start = [sys.executable, *TORCHRUN, f"--nproc-per-node={nproc}"]
-        parent = os.getpid()
-        if launcher:
-            start = [*load_launcher(launcher).command(nproc), sys.executable]
-        process = subprocess.Popen(
-            [*start, "-m", what.module, *arguments, *_launcher_option(launcher), f"--copy={copy}"],
-            env=workspace.child_environment() | Launch(owner=folder).variables,
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C is ours to deal with
-            preexec_fn=lambda: die_with_parent(parent),
+        process = start_bound(
+            [*start, "-m", what.module, *_all_arguments(arguments, launcher, copy)],
+            workspace.child_environment() | Launch(owner=folder).variables,
         )
         try:
             end = time.monotonic() + what.seconds
@@ -145,8 +139,8 @@ def on_cluster(
     variables = job_environment.variables(submission.path, job_layout)
     if launcher:
         variables["LAUNCHER"] = "srun"
-    arguments = [*arguments, *_launcher_option(launcher), f"--copy={copy}"]
-    job = slurm_commands.sbatch(options, paths.jobs() / what.script, arguments, environment=variables)
+    arguments = _all_arguments(arguments, launcher, copy)
+    job = slurm_commands.sbatch(options, paths.jobs() / what.script, arguments, variables)
     tell(f"job {job} on {job_layout.nodes} x {job_layout.ranks_per_node} ranks; waiting for it to start and end")
     try:
         slurm_commands.wait(job, until_it_runs=True)
@@ -161,8 +155,8 @@ def on_cluster(
     return printed, record
 
 
-def _launcher_option(launcher: str) -> list[str]:
-    return [f"--launcher={launcher}"] if launcher else []
+def _all_arguments(arguments: Sequence[str], launcher: str, copy: Path) -> list[str]:
+    return [*arguments, *([f"--launcher={launcher}"] if launcher else ()), f"--copy={copy}"]
 
 
 def compute_profile(config: RunConfig, batches: Sequence[int], repeats: int) -> Path:

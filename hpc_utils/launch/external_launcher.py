@@ -20,7 +20,7 @@ from hpc_utils import signals
 from hpc_utils.records import atomic
 
 from . import failure
-from .process_tree import die_with_parent, end_tree
+from .process_tree import end_tree, start_bound
 
 SIGNAL = "signal"
 POLL = 0.5  # s between a rank's looks for a signal
@@ -31,17 +31,8 @@ class ExternalLauncher:
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], folder: Path) -> None:
         self._folder = folder
-        parent = os.getpid()
         with (folder / "logs" / "launcher.log").open("wb") as log, signals.waiting():
-            self._process = subprocess.Popen(
-                command,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C reaches this process alone, which ends the launcher
-                preexec_fn=lambda: die_with_parent(parent),
-            )
+            self._process = start_bound(command, environment, stdout=log, stderr=log)
 
     def poll(self, seconds: float) -> int | None:
         """Wait so long for its end. None while it runs, then its exit code."""

@@ -16,7 +16,6 @@ from hpc_utils.records.folder import read_json
 from hpc_utils.signals import Stopped
 
 from . import symptoms
-from .slurm_commands import JobState
 from .symptoms import Kind, Symptom
 
 STOPPED = "stopped.json"  # in a run's logs: how a signal stopped it
@@ -124,12 +123,12 @@ def last_line(reason: str, log: Path) -> str:
     return line if len(line) <= 200 else line[:197] + "..."
 
 
-def advise(state: JobState, reason: str, log: Path) -> tuple[JobState, str]:
+def advise(state: str, reason: str, log: Path) -> tuple[str, str]:
     """(state, advice) for a failed job, from Slurm's state, the reason in the run's record, and the job's log."""
-    if state in ENDED and state != JobState.CANCELLED:
+    if state in ENDED and state != "CANCELLED":
         return state, ENDED[state]
     if symptom := _known(reason, tail(log, 1000)):
-        return JobState(symptom.state or state), symptom.here or symptom.fix
+        return symptom.state or state, symptom.here or symptom.fix
     return state, ENDED.get(state, "read the log (`hpc logs RUN`), correct the cause, then `hpc retry`")
 
 

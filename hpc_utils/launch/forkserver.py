@@ -12,7 +12,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import importlib
-import io
 import multiprocessing
 import os
 import runpy
@@ -20,7 +19,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from multiprocessing import forkserver
 from multiprocessing.connection import wait
@@ -33,7 +32,7 @@ from typing import Any
 from hpc_utils import provenance, signals, workspace
 from hpc_utils.workspace import Launch
 
-from .process_tree import GRACE, die_with_parent, kill
+from .process_tree import GRACE, die_with_parent, kill, log_to
 
 PRELOAD = "hpc_utils.launch.preload"
 MODULES = [PRELOAD]  # that the forkserver imports
@@ -87,7 +86,7 @@ class LocalRanks:
     """
 
     def __init__(
-        self, arguments: Sequence[str], ranks: int, environment: Mapping[str, str], log: Path, *, cold: bool
+        self, arguments: Sequence[str], ranks: int, environment: dict[str, str], log: Path, *, cold: bool
     ) -> None:
         """
         Args:
@@ -100,12 +99,16 @@ class LocalRanks:
         self._port = socket.socket()
         self._port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._port.bind(("127.0.0.1", 0))
-        address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(self._port.getsockname()[1])}
-        world = {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks)}
+        group = {
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(self._port.getsockname()[1]),
+            "WORLD_SIZE": str(ranks),
+            "LOCAL_WORLD_SIZE": str(ranks),
+        }
         self._ranks: list[BaseProcess] = []
         for rank in range(max(ranks, 1)):
-            place = {"RANK": str(rank), "LOCAL_RANK": str(rank)} | world | address if ranks else {}
-            self._ranks.append(_fork(RANK, arguments, {**environment, **place}, log=log, cold=cold))
+            variables = group | {"RANK": str(rank), "LOCAL_RANK": str(rank)} if ranks else {}
+            self._ranks.append(_fork(RANK, arguments, environment | variables, log=log, cold=cold))
 
     def poll(self, seconds: float) -> int | None:
         """Wait so long for the next end of a rank. None while one runs; then 0, or the exit code of the first that
@@ -161,10 +164,10 @@ def _descendants(pid: int) -> list:
 
 
 def _fork(
-    module: str, arguments: Sequence[str], environment: Mapping[str, str], *, log: Path | None, cold: bool = False
+    module: str, arguments: Sequence[str], environment: dict[str, str], *, log: Path | None, cold: bool = False
 ) -> BaseProcess:
     """Start `python -m MODULE ARGUMENTS` with `environment`, as a fork where that makes no difference."""
-    task = (module, list(arguments), dict(environment), os.getcwd(), log and str(log), cold)
+    task = (module, arguments, environment, os.getcwd(), log, cold)
     process = multiprocessing.get_context("forkserver").Process(target=_begin, args=task)
     main = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")  # multiprocessing would import ours in every process
@@ -176,7 +179,7 @@ def _fork(
 
 
 def _begin(
-    module: str, arguments: list[str], environment: dict[str, str], folder: str, log: str | None, cold: bool
+    module: str, arguments: Sequence[str], environment: dict[str, str], folder: str, log: Path | None, cold: bool
 ) -> None:
     """In the fork: become a process that was started with this environment in this folder, and run the module."""
     preload = sys.modules.get(PRELOAD)
@@ -187,7 +190,7 @@ def _begin(
     os.environ.clear()
     os.environ.update(environment)
     if log:
-        _redirect(log)
+        log_to(log)
     reason = preload.refusal() if preload else "other code of this process has started its forkserver"
     cold = cold or not (preload and preload.is_done)
     os.environ.update(replace(Launch.of(environment), parent=server, cold="" if cold else reason).variables)
@@ -214,13 +217,3 @@ def _open_store() -> Any:
         return None
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     return sys.modules["torch.distributed"].TCPStore(address, port, is_master=True, wait_for_workers=False)
-
-
-def _redirect(log: str) -> None:
-    """Send output to `log`, unbuffered: that of a process that is killed is not lost."""
-    stream = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    for number, name in ((1, "stdout"), (2, "stderr")):
-        os.dup2(stream, number)
-        raw = io.FileIO(number, "w", closefd=False)
-        setattr(sys, name, io.TextIOWrapper(raw, "utf-8", "backslashreplace", write_through=True))
-    os.close(stream)

@@ -12,9 +12,11 @@ import math
 import os
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from shlex import quote
 from string import Template
+from typing import Any
 
 from hpc_utils import capability, paths, provenance, workspace
 
@@ -89,7 +91,6 @@ def render(cluster: Cluster, node: NodeType, *, root: Path, python: Path | None 
     Args:
         root: the clone. python: the interpreter to use instead of the cluster file's environment.
     """
-    import jinja2
 
     def text(value: str, key: str) -> str:
         """Bash for `value`: its variables are expanded where the job runs, which stops if one is not set."""
@@ -105,21 +106,33 @@ def render(cluster: Cluster, node: NodeType, *, root: Path, python: Path | None 
         value = _at_home(value)
         return ("" if value.startswith(("/", "$")) else f"{quote(str(root))}/") + text(value, key)
 
-    templates = jinja2.Environment(keep_trailing_newline=True, undefined=jinja2.StrictUndefined)
-    templates.filters |= {"quote": quote, "text": text, "path": path}
-    interface = cluster.network.interface
-    return templates.from_string(Path(__file__).with_suffix(".sh.j2").read_text()).render(
+    exported = {"HPC_CLUSTER": cluster.hardware_id(node.name)}
+    if cluster.software.mpi:
+        exported["MPI_TYPE"] = cluster.software.mpi
+    variables = {}
+    if interface := cluster.network.interface:
+        variables = {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface}
+    return render_template(
+        "job_environment.sh.j2",
+        {"quote": quote, "text": text, "path": path},
         cluster=cluster,
         node=node,
         software=cluster.software,
         storage=cluster.storage,
         root=str(root),
         python=python,
-        exported={"HPC_CLUSTER": cluster.hardware_id(node.name)}
-        | ({"MPI_TYPE": cluster.software.mpi} if cluster.software.mpi else {}),
-        variables=({"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface} if interface else {})
-        | node.variables,
+        exported=exported,
+        variables=variables | node.variables,
     )
+
+
+def render_template(name: str, filters: Mapping[str, Any] | None = None, /, **values: Any) -> str:
+    """The template `name` of this folder with its values."""
+    import jinja2
+
+    templates = jinja2.Environment(keep_trailing_newline=True, undefined=jinja2.StrictUndefined)
+    templates.filters.update(filters or {})
+    return templates.from_string(Path(__file__).with_name(name).read_text()).render(values)
 
 
 def folders(cluster: Cluster) -> dict[str, str]:

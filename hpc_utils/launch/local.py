@@ -198,12 +198,11 @@ def _start(request: Request, folder: Path, launcher: Sequence[str], *, cold: boo
     record = Launch(owner=str(folder), run=str(folder))
     environment = workspace.child_environment() | workspace.variables() | record.variables | {"PYTHONUNBUFFERED": "1"}
     arguments = [str(request.notebook), str(folder)]
-    config = request.config
     if not launcher and request.launcher:
         launcher = [*request.launcher.command(request.layout.ranks), sys.executable]
     if launcher:
         return ExternalLauncher([*launcher, "-m", RANK, *arguments], environment, folder)
-    ranks = 0 if config.parallel == "none" else request.layout.ranks_per_node
+    ranks = 0 if request.config.parallel == "none" else request.layout.ranks_per_node
     log = folder / "logs" / "launcher.log"
     return LocalRanks(arguments, ranks, environment, log, cold=cold or request.starts_cold)
 
@@ -222,11 +221,10 @@ def _watch(ranks: LocalRanks | ExternalLauncher, folder: Path, watch: Watch, rec
     deadline = math.inf
     while True:
         for number in set(received) - passed_on:
-            if not ranks.send(number):
-                continue
-            passed_on.add(number)
-            if number == SIGTERM:
-                deadline = min(deadline, time.monotonic() + LAST)
+            if ranks.send(number):
+                passed_on.add(number)
+                if number == SIGTERM:
+                    deadline = min(deadline, time.monotonic() + LAST)
         if not failed and (ranks.failures or any(log.parent.glob("rank*.error"))):  # another rank may ignore SIGTERM
             failed = True
             deadline = min(deadline, time.monotonic() + GRACE)
@@ -264,12 +262,11 @@ def _outcome(
 def _keep_notebook(request: Request, folder: Path, state: str, reason: str) -> None:
     """Give rank 0's notebook its final name, marked if the run is not complete."""
     partial = folder / PARTIAL
-    final = folder / "notebook.ipynb"
     if state != "complete":
         text = failure.mark(partial if partial.exists() else request.notebook, state, reason)
         partial.write_text(json.dumps(text, indent=1) + "\n")
     if partial.exists():
-        partial.replace(final)
+        partial.replace(folder / "notebook.ipynb")
 
 
 def _stopped(request: Request, before: signals.Stopped | None, received: list[Signals], reason: str) -> RunStopped:

@@ -5,7 +5,6 @@ Python's forkserver imports this module before it forks. It has one thread, no G
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import importlib
 import io
@@ -17,7 +16,7 @@ from pathlib import Path
 
 from hpc_utils import provenance, workspace
 
-from .process_tree import die_with_parent
+from .process_tree import adopt_orphans, die_with_parent
 
 # torch._dynamo: DDP imports it. Packages that only rank 0's cells need are imported here too, instead of by a rank.
 MODULES = (
@@ -88,8 +87,7 @@ def lead_session() -> None:
     """End with hpc, receive no signals of its terminal, and be the parent of whatever a dead rank leaves running."""
     os.setsid()
     die_with_parent(workspace.launch().parent)
-    pr_set_child_subreaper = 36
-    ctypes.CDLL(None).prctl(pr_set_child_subreaper, 1)
+    adopt_orphans()
     warnings.filterwarnings("ignore", "forkserver: waitpid")  # its warning of such processes
 
 

@@ -1,4 +1,4 @@
-"""Ends processes with the one that started them, and all processes of a launch."""
+"""Processes of a launch: where their output goes, and their common end."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from hpc_utils.workspace import Launch
 
@@ -32,6 +33,34 @@ def die_with_parent(parent: int | None = None) -> None:
     ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
     if os.getppid() != parent:  # the parent ended before prctl was called
         os._exit(1)
+
+
+def start_bound(command: Sequence[str], environment: Mapping[str, str], **streams: Any) -> subprocess.Popen:
+    """Start `command`, which ends with this process. Ctrl-C does not reach it: this process ends it."""
+    parent = os.getpid()
+    return subprocess.Popen(
+        command,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+        preexec_fn=lambda: die_with_parent(parent),
+        **streams,
+    )
+
+
+def adopt_orphans() -> None:
+    """Linux: make this process the parent of descendants whose own parent ends, as process 1 is."""
+    pr_set_child_subreaper = 36
+    ctypes.CDLL(None).prctl(pr_set_child_subreaper, 1)
+
+
+def log_to(path: str | Path) -> None:
+    """Send all that this process prints, from C++ too, to `path`, line by line."""
+    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    for number, stream in ((1, sys.stdout), (2, sys.stderr)):
+        os.dup2(log, number)
+        stream.reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True)
+    os.close(log)
 
 
 def find_processes(matches: Callable[[Launch], bool]) -> Iterator[psutil.Process]:

@@ -27,7 +27,7 @@ from hpc_utils import launcher, signals, workspace
 from hpc_utils.launch import rank_profiler
 from hpc_utils.launch.external_launcher import receive_signals
 from hpc_utils.launch.failure import STOPPED, without_colours
-from hpc_utils.launch.process_tree import die_with_parent
+from hpc_utils.launch.process_tree import die_with_parent, log_to
 
 # A frame of the user's code: of a cell other than at `train(config)`, or of a file that is neither ours nor a
 # library's.
@@ -53,7 +53,7 @@ def main(notebook: Path, folder: Path) -> None:
     signals.remember()  # until training listens
     if not record.parent:  # else the parent, or the profiler's front, has signals sent to this process
         receive_signals(folder)
-    _log_to(folder / "logs" / f"rank{rank}.log")
+    log_to(folder / "logs" / f"rank{rank}.log")
     faulthandler.enable()
     status = 0
     try:
@@ -125,16 +125,6 @@ def _end(status: int) -> NoReturn:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {-status})
         os.kill(os.getpid(), -status)
     os._exit(status)
-
-
-def _log_to(path: Path) -> None:
-    """Send all that this process prints, from C++ too, to `path`."""
-    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    for stream in (1, 2):
-        os.dup2(log, stream)
-    os.close(log)
-    sys.stdout.reconfigure(line_buffering=True)
-    sys.stderr.reconfigure(line_buffering=True)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from hpc_utils import capability, datasets, launcher, paths, profilers, provenance
-from hpc_utils.allreduce_cost import evenly
 from hpc_utils.config import ConfigError, RunConfig
 from hpc_utils.launcher import Launcher
 from hpc_utils.plural import counted
@@ -31,11 +30,6 @@ class Layout:
     @property
     def ranks(self) -> int:
         return self.nodes * self.ranks_per_node
-
-    @classmethod
-    def of(cls, ranks: int, most_per_node: int) -> Layout:
-        """`ranks` on as few nodes as hold them evenly, at most `most_per_node` on each: 12 by 8 is 2 x 6."""
-        return cls(*evenly(ranks, most_per_node))
 
     def __str__(self) -> str:
         return f"{self.nodes}x{self.ranks_per_node}"
@@ -141,13 +135,11 @@ def prepare(
             )
     elif needs_data and imports:
         require_workload(config.workload, config.parallel, json.dumps(dict.fromkeys(config.workload_args)))
-    notebook_parameters = {
-        n: v for n, v in (parameters.defaults(notebook) | inject).items() if n not in RunConfig.model_fields
-    }
+    for name, value in (parameters.defaults(notebook) | inject).items():
+        if name not in RunConfig.model_fields:
+            measured[name] = value
     hardware = hardware or provenance.hardware_id()
-    run_id = identity.run_id(
-        measured | notebook_parameters, nodes=layout.nodes, ranks_per_node=layout.ranks_per_node, hardware=hardware
-    )
+    run_id = identity.run_id(measured, nodes=layout.nodes, ranks_per_node=layout.ranks_per_node, hardware=hardware)
     return Request(notebook.absolute(), config, inject, layout, paths.runs() / run_id)
 
 

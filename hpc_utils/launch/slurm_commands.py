@@ -14,9 +14,7 @@ import subprocess
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import Any
 
 from hpc_utils import workspace
 from hpc_utils.provenance.cpu import numbers
@@ -30,36 +28,22 @@ _TIMEOUT = 60  # s that one of Slurm's commands may take
 
 
 # States of a job that has not run, or will run again, and of one that runs. All others are final, unknown ones too.
-WAITING = re.compile(
+_WAITING = re.compile(
     "PENDING|CONFIGURING|REQUEUED|REQUEUE_FED|REQUEUE_HOLD|RESV_DEL_HOLD|SPECIAL_EXIT|SUSPENDED|STOPPED|RESIZING"
 )
-ACTIVE = re.compile("RUNNING|COMPLETING|STAGE_OUT|SIGNALING")
+_ACTIVE = re.compile("RUNNING|COMPLETING|STAGE_OUT|SIGNALING")
 
 
-class JobState(StrEnum):
-    """A state of a job, with Slurm's name for it; the members are those that the code distinguishes."""
-
-    PENDING = "PENDING"
-    RUNNING = "RUNNING"
-    COMPLETED = "COMPLETED"
-    FAILED = "FAILED"
-    CANCELLED = "CANCELLED"
-    LOST = "LOST"  # ours: Slurm does not know the job any more
-
-    @classmethod
-    def _missing_(cls, value: object) -> JobState:
-        """Any other state keeps its name."""
-        state = str.__new__(cls, value)
-        state._name_ = state._value_ = str(value)
-        return state
+class JobState(str):
+    """Slurm's name for the state of a job; LOST is ours: Slurm does not know the job any more."""
 
     @property
     def is_waiting(self) -> bool:
-        return bool(WAITING.fullmatch(self))
+        return bool(_WAITING.fullmatch(self))
 
     @property
     def is_over(self) -> bool:
-        return not (self.is_waiting or ACTIVE.fullmatch(self))
+        return not (self.is_waiting or _ACTIVE.fullmatch(self))
 
 
 class SlurmError(RuntimeError):
@@ -92,17 +76,23 @@ def clean_environment() -> dict[str, str]:
     return {name: value for name, value in workspace.environment().items() if not OF_A_JOB.match(name)}
 
 
-def ask(command: Sequence[object], *, environment: Mapping[str, str] | None = None) -> str:
+def ask(command: Sequence[object], environment: Mapping[str, str] | None = None) -> str:
     """The output of one of Slurm's commands.
 
     Raises:
         SlurmError: it is not installed, failed, or did not answer within a minute.
     """
     words = [str(word) for word in command]
-    options: dict[str, Any] = {"capture_output": True, "text": True, "errors": "replace", "timeout": _TIMEOUT}
     try:
-        env = clean_environment() | dict(environment or {})
-        done = subprocess.run(words, env=env, stdin=subprocess.DEVNULL, **options)
+        done = subprocess.run(
+            words,
+            env={**clean_environment(), **(environment or {})},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_TIMEOUT,
+        )
     except FileNotFoundError:
         raise SlurmError(
             f"no {words[0]} here: run this on a login node of the cluster, or rehearse on this machine "
@@ -120,11 +110,10 @@ def sbatch(
     options: Sequence[str],
     script: Path,
     arguments: Sequence[str] = (),
-    *,
     environment: Mapping[str, str] | None = None,
 ) -> str:
     """Submit `script`; the job's id."""
-    output = ask(["sbatch", "--parsable", *options, script, *arguments], environment=environment)
+    output = ask(["sbatch", "--parsable", *options, script, *arguments], environment)
     return output.strip().splitlines()[-1].partition(";")[0]
 
 
@@ -135,15 +124,13 @@ def scancel(jobs: Iterable[str]) -> None:
             ask(["scancel", "--quiet", *jobs])
 
 
-def wait(job: str, *, until_it_runs: bool = False, every: float = 1.0) -> JobState:
+def wait(job: str, *, until_it_runs: bool = False) -> JobState:
     """Wait until the job ends, or at least runs; returns its state. `sbatch --wait` polls too rarely."""
     while True:
-        state = JobState(
-            ask(["squeue", "--noheader", "--states=all", "--format=%T", f"--jobs={job}"]).strip() or "UNKNOWN"
-        )
+        state = JobState(ask(["squeue", "--noheader", "--states=all", "--format=%T", f"--jobs={job}"]).strip())
         if state.is_over or (until_it_runs and not state.is_waiting):
             return state
-        time.sleep(every)
+        time.sleep(1)
 
 
 def is_gone(job: str) -> bool:

@@ -47,7 +47,7 @@ class Entry:
 
     @property
     def has_failed(self) -> bool:
-        return self.state.is_over and self.state != JobState.COMPLETED
+        return self.state.is_over and self.state != "COMPLETED"
 
 
 def archive_accounting(study: str) -> None:
@@ -111,7 +111,7 @@ def _by_hand(submitted: Collection[str]) -> list[Entry]:
         if not job.state.is_over:
             folders = [folder for folder in folders if state(folder) == "running"]
         # One that made no run here may be of other results.
-        for name in [folder.name for folder in folders] or [""] * (job.state != JobState.COMPLETED):
+        for name in [folder.name for folder in folders] or [""] * (job.state != "COMPLETED"):
             entry = _entry(hand, Task(job.id, name), job, gone=False)
             advice = entry.advice.replace("`hpc retry`", "the same `sbatch` command")
             hand_entries.append(replace(entry, run_id=name or f"({job.name})", advice=advice))
@@ -121,41 +121,43 @@ def _by_hand(submitted: Collection[str]) -> list[Entry]:
 def _entry(submission: Submission, task: Task, job: Job | None, *, gone: bool) -> Entry:
     log = submission.log(task.id)
 
-    def entry(state: JobState, detail: str = "", **fields: object) -> Entry:
+    def entry(state: str, detail: str = "", **fields: object) -> Entry:
         nodes = job.nodes if job else ""
-        return Entry(
-            task.id, task.run_id or "report", submission.index, state, detail, log=log, nodes=nodes, **fields
-        )
+        name = task.run_id or "report"
+        return Entry(task.id, name, submission.index, JobState(state), detail, log=log, nodes=nodes, **fields)
 
-    run = paths.runs() / task.run_id if task.run_id else None  # None: the report
-    record = state(run) if run else ""
-    if run:
+    run = None
+    record = ""
+    reason = ""
+    if task.run_id:
+        run = paths.runs() / task.run_id
+        record = state(run)
+        reason = str((read_json(run / "status.json") or {}).get("reason", ""))
         done = record == "complete"
     else:
-        by_job = job.state == JobState.COMPLETED if job else "report:" in failure.tail(log, 1)  # its last line
+        by_job = job.state == "COMPLETED" if job else "report:" in failure.tail(log, 1)  # its last line
         done = by_job or _has_report(submission, log)
     if (job is None or job.state.is_over) and done:
-        return entry(JobState.COMPLETED)
-    reason = str((read_json(run / "status.json") or {}).get("reason", "")) if run else ""
+        return entry("COMPLETED")
     if record == "failed" and (gone or job is None):  # its own record outlives Slurm's
-        ended, advice = failure.advise(JobState.FAILED, reason, log)
+        ended, advice = failure.advise("FAILED", reason, log)
         return entry(ended, failure.last_line(reason, log), advice=advice)
     if gone:
-        return entry(JobState.LOST, f"cluster {submission.cluster} is not up any more", advice="`hpc retry`")
+        return entry("LOST", f"cluster {submission.cluster} is not up any more", advice="`hpc retry`")
     if job is None:
         written = (log if log.exists() else submission.path).stat().st_mtime
         if time.time() - written < LAG:
-            return entry(JobState.PENDING, "Slurm's accounting has not caught up")
-        return entry(JobState.LOST, "Slurm does not know this job any more", advice="`hpc retry`")
+            return entry("PENDING", "Slurm's accounting has not caught up")
+        return entry("LOST", "Slurm does not know this job any more", advice="`hpc retry`")
     if job.state.is_waiting:
         again = " (requeued, resumes)" if record in ("stopped", "dead", "running") else ""
-        return entry(JobState.PENDING, job.reason + again)
+        return entry("PENDING", job.reason + again)
     if not job.state.is_over:
         detail, left = progress(run) if run else ("", None)
         if run and record != "running":
             detail = "waiting for other runs on its cores, or starting"
-        return entry(JobState.RUNNING, detail, left=left, time_left=job.left)
-    ended = JobState.FAILED if job.state == JobState.COMPLETED else job.state
+        return entry("RUNNING", detail, left=left, time_left=job.left)
+    ended = "FAILED" if job.state == "COMPLETED" else job.state
     ended, advice = failure.advise(ended, reason, log)
     return entry(ended, failure.last_line(reason, log) or job.reason, advice=advice)
 

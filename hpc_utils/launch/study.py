@@ -132,13 +132,14 @@ class Plan:
             )
             for point in self.points
         ]
-        description = {key: getattr(self.study, key) for key in ("title", "about", "chapters", "targets")}
-        ablation = self.study.ablation and self.study.ablation.index(_refusal(self.study, self.target))
         return StudyIndex(
             name=name,
             command=self.command,
-            **description,
-            ablation=ablation,
+            title=self.study.title,
+            about=self.study.about,
+            chapters=self.study.chapters,
+            targets=self.study.targets,
+            ablation=self.study.ablation and self.study.ablation.index(_refusal(self.study, self.target)),
             not_applicable=self.not_applicable,
             runs=runs,
         )
@@ -203,23 +204,12 @@ def read_study_file(name: str) -> Study:
     return study.model_copy(update={"ablation": ablation})
 
 
-def file(name: str) -> Path:
-    """The study file `name`, of `paths.study_files`, or at that path.
-
-    Raises:
-        StudyError: no such study.
-    """
-    if name.endswith(".toml"):
-        return Path(name)
-    study_files = paths.study_files()
-    if name not in study_files:
-        raise StudyError(f"no study {name!r}: {toml_config.hint(name, study_files)} (or give a path to a .toml)")
-    return study_files[name]
-
-
 def _file(name: str) -> Study:
+    study_files = paths.study_files()
+    if not name.endswith(".toml") and name not in study_files:
+        raise StudyError(f"no study {name!r}: {toml_config.hint(name, study_files)} (or give a path to a .toml)")
     try:
-        return toml_config.read_toml(file(name), Study, StudyError)
+        return toml_config.read_toml(study_files.get(name, Path(name)), Study, StudyError)
     except FileNotFoundError:
         raise StudyError(f"no file {name}") from None
 
@@ -416,9 +406,11 @@ def execute(name: str, target: Target, *, cold: bool = False, redo: bool = False
             failed.append((request, str(error).partition("\n")[0]))
             _show(f"not complete: {error}")
     if failures := [f"  {why}" for request, why in failed if request.state != "complete"]:
-        numbers = f"{len(failures)} not complete, of {counted(len(todo), 'run')}"
-        summary = f"{numbers}; correct the cause, then repeat the command"
-        raise RunsFailed("\n".join([f"{summary} (`hpc report {study_plan.name}` shows the others):", *failures]))
+        summary = (
+            f"{len(failures)} not complete, of {counted(len(todo), 'run')}; correct the cause, then repeat the command "
+            f"(`hpc report {study_plan.name}` shows the others):"
+        )
+        raise RunsFailed("\n".join([summary, *failures]))
     return study_plan.name
 
 

@@ -16,7 +16,7 @@ from hpc_utils.config import RunConfig
 from hpc_utils.plural import counted
 from hpc_utils.records import atomic
 
-from . import core_lock
+from . import core_lock, job_environment
 from .study import StudyError
 
 if TYPE_CHECKING:
@@ -49,8 +49,6 @@ def new(name: str, workload: str) -> Path:
 def draft(workload: str, devices: int | None = None) -> str:
     """The file's text for a machine of `devices` (by default this one): at most 8 ranks, and batches that they
     divide."""
-    import jinja2
-
     from hpc_utils.train import optim
     from hpc_utils.train.resolve import resolve
 
@@ -71,8 +69,8 @@ def draft(workload: str, devices: int | None = None) -> str:
         command = f"hpc run {paths.notebooks()}/01_baseline.ipynb -p workload={workload}"
         raise StudyError(f"{workload}: {type(error).__name__}: {error}; `{command}` shows where") from error
     steps = min(max(round(EPOCH / seconds), STEPS[0]), STEPS[1])
-    text = Path(__file__).with_suffix(".toml.j2").read_text()
-    return jinja2.Template(text, keep_trailing_newline=True, undefined=jinja2.StrictUndefined).render(
+    return job_environment.render_template(
+        "study_draft.toml.j2",
         workload=workload,
         today=date.today(),
         machine=counted(gpus, "GPU") if gpus else f"{counted(devices, 'core')}; a CPU rank is one of them",

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hpc_utils import capability, device_share, launcher, profilers, provenance
+from hpc_utils.allreduce_cost import evenly
 from hpc_utils.config import ConfigError
 from hpc_utils.plural import counted
 from hpc_utils.records.study import Series
@@ -62,8 +63,9 @@ class Target:
         )  # fmt: skip
 
     def layout(self, ranks: int, most: int | None = None) -> Layout:
-        """`ranks` on as few nodes as hold them evenly, at most `most` on each even where more would fit."""
-        return Layout.of(ranks, min(self.ranks_per_node or ranks, most or ranks))
+        """`ranks` on as few nodes as hold them evenly, at most `most` on each even where more would fit: 12 by 8 is
+        2 x 6."""
+        return Layout(*evenly(ranks, min(self.ranks_per_node or ranks, most or ranks)))
 
     def refusal(self, ranks: int, parameters: Mapping[str, Any], most: int | None = None) -> str:
         """Why a run of this many ranks, so laid out, with these parameters cannot be made here; empty if it can."""

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from string import Template
 
 import psutil
 
@@ -30,44 +29,28 @@ class Daemon:
     """A running program, and the file that has its output."""
 
     name: str
-    process: psutil.Process
+    process: psutil.Popen
     output: Path
 
 
 def configure(plan: Plan) -> None:
     """Write everything that the daemons read: configuration, host names, keys, stand-ins for GPUs."""
+    from jinja2 import Template  # nodes import this module, too, and do without
+
     for name in FOLDERS:
         (plan.folder / name).mkdir(exist_ok=True)
     etc = plan.folder / "etc"
-    hardware = f"CPUs={plan.cpus} Boards=1 Sockets=1 CoresPerSocket={plan.cpus} ThreadsPerCore=1"
-    hardware += f" RealMemory={MEMORY_PER_CPU * plan.cpus}" + (f" Gres=gpu:{plan.gpus}" if plan.gpus else "")
-    nodes = [
-        f"NodeName={node.name} NodeHostname={plan.head_name if plan.flat else node.name} "
-        f"NodeAddr={node.address} Port={node.port} {hardware}"
-        for node in plan.nodes.values()
-    ]
-    values = vars(plan) | {
-        "name": plan.name,
-        "user": plan.user,
-        "munge_socket": plan.munge_socket,
-        "database_socket": plan.database_socket,
-        "memory_per_cpu": MEMORY_PER_CPU,
-        # Where no network is up, Slurm resolves not even 127.0.0.1 unless IPv6 counts too (getaddrinfo's AI_ADDRCONFIG).
-        "communication": "CommunicationParameters=EnableIPv6"
-        if plan.flat and Path("/proc/net/if_inet6").exists()
-        else "",
-        "prolog": f"TaskProlog={etc}/task_prolog.sh" if plan.node_cores else "",
-        "nodes": "\n".join(nodes),
-    }
+    # Where no network is up, Slurm resolves not even 127.0.0.1 unless IPv6 counts too (getaddrinfo's AI_ADDRCONFIG).
+    ipv6 = plan.flat and Path("/proc/net/if_inet6").exists()
     for name in FILES:
-        _private(etc / name, Template(Path(__file__).with_name(name).read_text()).substitute(values).encode())
+        template = Template(Path(__file__).with_name(name).read_text(), trim_blocks=True)
+        _private(etc / name, template.render(plan=plan, memory_per_cpu=MEMORY_PER_CPU, ipv6=ipv6).encode() + b"\n")
     # A GPU must be a character device with a number in its name: links to /dev/null are, and need no root.
     gpus = [plan.folder / "dev" / f"nvidia{number}" for number in range(plan.gpus)]
     for gpu in gpus:
         gpu.symlink_to("/dev/null")
-    _private(
-        etc / "gres.conf", "".join(f"NodeName={n} Name=gpu File={gpu}\n" for n in plan.nodes for gpu in gpus).encode()
-    )
+    stand_ins = [f"NodeName={node} Name=gpu File={gpu}\n" for node in plan.nodes for gpu in gpus]
+    _private(etc / "gres.conf", "".join(stand_ins).encode())
     named = [(plan.head, plan.head_name), *((node.address, node.name) for node in plan.nodes.values())]
     names = "".join(f"{address} {name}\n" for address, name in named)  # on top of the machine's
     _private(etc / "hosts", names.encode() + Path("/etc/hosts").read_bytes())
@@ -89,8 +72,10 @@ def spawn(plan: Plan, name: str, command: list[str], env: dict[str, str] | None 
     """Start `command` with its output in a file, unless `streams` is given."""
     with plan.output(name).open("ab") as output:
         streams = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": output} | streams
-        child = subprocess.Popen(command, env=environment(plan) | (env or {}), start_new_session=True, **streams)
-    return Daemon(name, psutil.Process(child.pid), plan.output(name))
+        process = psutil.Popen(
+            command, env=environment(plan) | (env or {}), start_new_session=True, bufsize=0, **streams
+        )
+    return Daemon(name, process, plan.output(name))
 
 
 def wait(lacks: Callable[[], str], *daemons: Daemon) -> None:

@@ -22,7 +22,6 @@ ADMIN_FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin")  # of daemons; not on 
 # process inside ends, or `unshare` itself, the kernel ends all others at once.
 UNSHARE = ["unshare", "--net", "--uts", "--ipc", "--mount", "--propagation=slave", "--pid", "--fork", "--kill-child"]
 UNSHARE += ["--mount-proc"]
-CAP_NET_ADMIN = 12  # linux/capability.h
 
 
 class ClusterError(RuntimeError):
@@ -71,9 +70,7 @@ def require(flat: bool) -> None:
 
 def has_namespaces() -> bool:
     """Whether this process may create namespaces and their network: root may, and a container with the capability."""
-    with open("/proc/self/status") as status:
-        effective = next(line.split()[1] for line in status if line.startswith("CapEff:"))
-    if not int(effective, 16) >> CAP_NET_ADMIN & 1 or not shutil.which("unshare", path=path()):
+    if not shutil.which("unshare", path=path()):
         return False
     probe = [*UNSHARE, "ip", "link", "add", "left", "type", "veth", "peer", "name", "right"]
     return subprocess.run(probe, env={"PATH": path()}, capture_output=True).returncode == 0

@@ -13,14 +13,15 @@ import os
 import select
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
 import traceback
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+
+from hpc_utils.launch.process_tree import adopt_orphans
 
 from . import daemons, host, network, processes
 from . import folder as folders
@@ -32,19 +33,6 @@ READY = {"idle", "mixed", "allocated", "completing"}
 
 class Ended(BaseException):
     """A request or a signal to end the cluster."""
-
-
-@dataclass(frozen=True)
-class Running:
-    """A started node: its outermost process, its standard output, and its standard input, whose end ends it."""
-
-    daemon: daemons.Daemon
-    output: BinaryIO | None = None
-    input: BinaryIO | None = None
-
-    @property
-    def pid(self) -> int:
-        return self.daemon.process.pid
 
 
 class Nodes:
@@ -59,7 +47,7 @@ class Nodes:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.running: dict[str, Running] = {}
+        self.running: dict[str, daemons.Daemon] = {}
         self.rate: str | None = None
         self.by_hand: str | None = None
         self.held: dict[socket.socket, str] = {}
@@ -72,7 +60,7 @@ class Nodes:
                 self.running[name] = self._spawn(name)
             for name in () if self.plan.flat else names:
                 self._plug(name)
-            daemons.wait(lambda: self._lacks(names), *(self.running[name].daemon for name in names))
+            daemons.wait(lambda: self._lacks(names), *(self.running[name] for name in names))
         except ClusterError:
             for name in names:
                 self.power_off(name)
@@ -80,7 +68,7 @@ class Nodes:
 
     def on(self) -> dict[str, int]:
         """{name: process id} of those that have power."""
-        return {name: node.pid for name, node in self.running.items() if processes.alive(node.daemon.process)}
+        return {name: node.process.pid for name, node in self.running.items() if processes.alive(node.process)}
 
     def power_off(self, name: str) -> None:
         """SIGKILL everything on the node at once; its cable goes first, so that no connection is closed politely."""
@@ -88,10 +76,10 @@ class Nodes:
             return
         if not self.plan.flat:
             network.cut(name, self.plan.nodes[name].address)
-        processes.kill_descendants(gone.pid)
-        processes.kill(gone.daemon.process)
-        gone.input.close()
-        gone.output.close()
+        processes.kill_descendants(gone.process.pid)
+        processes.kill(gone.process)
+        gone.process.stdin.close()
+        gone.process.stdout.close()
 
     def shape(self, rate: str | None) -> None:
         """Limit every node's link to `rate`, both ways; None lifts the limit. ClusterError if a run measures at another rate."""
@@ -137,23 +125,21 @@ class Nodes:
             raise
         self.rate = rate
 
-    def _spawn(self, name: str) -> Running:
+    def _spawn(self, name: str) -> daemons.Daemon:
+        """Start a node's outermost process; the end of its standard input ends it."""
         command = [sys.executable, "-P", "-m", f"{__package__}.node", str(self.plan.folder), name]
         if not self.plan.flat:
             command = [*host.UNSHARE, *command]
-        (stdin, own_input), (own_output, stdout) = os.pipe(), os.pipe()
-        daemon = daemons.spawn(self.plan, name, command, stdin=stdin, stdout=stdout)
-        os.close(stdin)
-        os.close(stdout)
-        return Running(daemon, os.fdopen(own_output, "rb"), os.fdopen(own_input, "wb", buffering=0))
+        return daemons.spawn(self.plan, name, command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def _plug(self, name: str) -> None:
         node = self.running[name]
-        daemons.wait(lambda: "" if b"born" in node.output.readline() else "no namespaces", node.daemon)
-        network.plug(name, self.plan.nodes[name].address, node.pid)
+        process = node.process
+        daemons.wait(lambda: "" if b"born" in process.stdout.readline() else "no namespaces", node)
+        network.plug(name, self.plan.nodes[name].address, process.pid)
         if self.rate:
-            network.shape(name, node.pid, self.rate)
-        node.input.write(b"plugged\n")
+            network.shape(name, process.pid, self.rate)
+        process.stdin.write(b"plugged\n")
 
     def _lacks(self, names: tuple[str, ...]) -> str:
         """Why Slurm does not send jobs to these nodes yet; "" if it does."""
@@ -258,7 +244,7 @@ class Keeper:
 
 def main(folder: Path) -> None:
     signal.signal(signal.SIGTERM, _end)
-    processes.adopt_orphans()
+    adopt_orphans()
     report({"born": True})
     if not sys.stdin.readline():
         folders.remove(folder)  # `up` has ended, and there is nothing else yet

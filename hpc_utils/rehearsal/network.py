@@ -49,22 +49,16 @@ def claim(folder: Path, pid: int) -> int:
     for subnet in ((first + offset) % len(SUBNETS) for offset in range(len(SUBNETS))):
         if any(SUBNETS[subnet].overlaps(network) for network in networks):
             continue
-        link = interface(subnet)
-        cable = f"link add {link} type veth peer name uplink netns {pid}".split()
-        added = ip(*cable, check=False)
+        link = f"hpc{subnet}"
+        added = ip(*f"link add {link} type veth peer name uplink netns {pid}".split(), check=False)
         if added.returncode == 0:
             ip("link", "set", link, "alias", str(folder))
             ip("addr", "add", f"{address(subnet, HOST)}/24", "dev", link)
             ip("link", "set", link, "up")
             return subnet
         if "exists" not in added.stderr:
-            raise ClusterError(f"ip {' '.join(cable)}: {added.stderr.strip()}")
+            raise ClusterError(f"{' '.join(added.args)}: {added.stderr.strip()}")
     raise ClusterError(f"every network in {RANGE} is taken: see `ip route`")
-
-
-def interface(subnet: int) -> str:
-    """The name of the host's end of the cable."""
-    return f"hpc{subnet}"
 
 
 def unplug(folder: Path) -> list[str]:

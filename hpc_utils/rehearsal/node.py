@@ -16,6 +16,8 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
+from hpc_utils.launch.process_tree import adopt_orphans
+
 from . import daemons, network, processes
 from .plan import Node, Plan
 
@@ -24,7 +26,7 @@ def main(folder: Path, name: str) -> None:
     plan = Plan.load(folder)
     node = plan.nodes[name]
     if plan.flat:
-        processes.adopt_orphans()
+        adopt_orphans()
     else:
         _move_in(plan, node)
     threading.Thread(target=_end_with_keeper, daemon=True).start()

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import time
 from contextlib import suppress
 from pathlib import Path
 
 import psutil
-
-PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 
 
 def alive(process: psutil.Process) -> bool:
@@ -65,9 +62,3 @@ def reap(wait: int = os.WNOHANG) -> None:
     with suppress(ChildProcessError):
         while os.waitpid(-1, wait)[0]:
             pass
-
-
-def adopt_orphans() -> None:
-    """Make this process the parent of descendants whose own parent ended, as process 1 is."""
-    if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
-        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")

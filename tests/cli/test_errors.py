@@ -96,7 +96,7 @@ def test_the_status_next_to_a_half_dead_rehearsal_cluster_is_that_of_the_records
 def test_a_watched_status_shows_each_change_once_and_ends_with_the_last_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    states = iter([JobState.PENDING, JobState.RUNNING, JobState.RUNNING, JobState.FAILED])
+    states = iter([JobState("PENDING"), JobState("RUNNING"), JobState("RUNNING"), JobState("FAILED")])
     monkeypatch.setattr(slurm_commands, "jobs", lambda ids: {"7": slurm_commands.Job("7", next(states))})
     monkeypatch.setattr(cli.jobs, "connect_to_submissions", lambda study: ())
     monkeypatch.setattr(cli.jobs, "EVERY", 0)

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from hpc_utils.launch import failure, symptoms
-from hpc_utils.launch.slurm_commands import JobState
 from tests.launch.test_symptoms import LOGS
 from tests.train.support import small_disk
 
@@ -51,7 +50,7 @@ def test_a_log_of_a_gigabyte_is_read_from_its_end(tmp_path: Path) -> None:
     ],
 )
 def test_each_failure_comes_with_what_to_do(tmp_path: Path, state: str, text: str, becomes: str, advice: str) -> None:
-    found, told = failure.advise(JobState(state), text, tmp_path / "no.log")
+    found, told = failure.advise(state, text, tmp_path / "no.log")
     assert found == becomes
     assert advice in told
 
@@ -79,7 +78,7 @@ def test_torchrun_that_ends_the_other_ranks_is_no_cancellation_if_a_rank_raised(
     reason = failure.explain(tmp_path, 1)
     assert reason.startswith("rank 1 raised ValueError: mine") == raised
     assert ("scancel" in reason) != raised
-    _, told = failure.advise(JobState.FAILED, reason, logs / "launcher.log")
+    _, told = failure.advise("FAILED", reason, logs / "launcher.log")
     assert ("scancel" in told) != raised
 
 
@@ -87,7 +86,7 @@ def test_torchrun_that_ends_the_other_ranks_is_no_cancellation_if_a_rank_raised(
 def test_losses_that_other_ranks_report_later_hide_no_cause(tmp_path: Path, ended: bool) -> None:
     log = tmp_path / "7.log"
     log.write_text(f"{'Process 31 got signal: 15' if ended else ''}\nrank 0: epoch 3 loss: 0.51\n")
-    _, told = failure.advise(JobState.FAILED, "rank 1 was killed by SIGKILL\nIts last lines:\nepoch 3", log)
+    _, told = failure.advise("FAILED", "rank 1 was killed by SIGKILL\nIts last lines:\nepoch 3", log)
     assert told == symptoms.catalogue()["killed"].fix
 
 
@@ -111,4 +110,4 @@ def require_same_remedy(run: Path, name: str, text: str) -> None:
     reason = failure.explain(run, 1)
     assert reason.endswith(f"{symptom.title}: {remedy}")
     for told in ("", reason):
-        assert failure.advise(JobState.FAILED, told, log) == (symptom.state or "FAILED", remedy)
+        assert failure.advise("FAILED", told, log) == (symptom.state or "FAILED", remedy)

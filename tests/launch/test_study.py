@@ -436,7 +436,7 @@ def test_a_failed_report_names_its_log_and_the_command_that_writes_it(results: P
     made = Submission.begin("small", "small-there", "there", "cpu")
     made.add("8", [])
     made.log("8").write_text("ValueError: a chapter failed\n")
-    ended = slurm_commands.Job("8", slurm_commands.JobState.FAILED)
+    ended = slurm_commands.Job("8", slurm_commands.JobState("FAILED"))
     monkeypatch.setattr(slurm_commands, "jobs", lambda ids: {"8": ended})
     (entry,) = status.entries("small")
     assert entry.has_failed and entry.advice == "`hpc logs 8`, then `hpc report small-there`"

@@ -15,7 +15,7 @@ from hpc_utils.cli.common import as_rehearsed
 from hpc_utils.launch import cluster as clusters
 from hpc_utils.rehearsal import Cluster, ClusterError, network, rate_of
 from hpc_utils.rehearsal.daemons import Daemon
-from hpc_utils.rehearsal.keeper import Nodes, Running
+from hpc_utils.rehearsal.keeper import Nodes
 from tests.support import wait_for
 
 from .support import slurm
@@ -76,7 +76,7 @@ def test_links_are_limited_all_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
     with subprocess.Popen(["true"]) as ended:
         gone = psutil.Process(ended.pid)
     for name, process in (("node1", psutil.Process()), ("node2", gone), ("node3", psutil.Process())):
-        nodes.running[name] = Running(Daemon(name, process, Path()))
+        nodes.running[name] = Daemon(name, process, Path())
     nodes.shape("200mbit")
     assert rates == {"node1": "200mbit", "node3": "200mbit"}
     broken.append("node3")
