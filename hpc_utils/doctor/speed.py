@@ -31,7 +31,9 @@ def measure_compute(context: Context) -> Facts:
 
     ranks = context.enter()
     read = (lambda: gpu.clocks(ranks.device)) if ranks.device.type == "cuda" else cpu.clocks
-    seconds, clocks, bf16 = context.share(0.15, 1.5), [read()], None
+    seconds = context.share(0.15, 1.5)
+    clocks = [read()]
+    bf16 = None
     with matmul_precision("fp32"):
         fp32 = _gflops(ranks, torch.float32, seconds)
         clocks.append(read())  # a GPU still computes
