@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -74,8 +73,8 @@ def studies() -> Path:
 
 def study_files() -> dict[str, Path]:
     """{name: its study file}: those of the folder `studies` and of the companions."""
-    places = studies().glob("*.toml"), root().glob("companions/*/studies/*.toml")
-    return {path.stem: path for path in sorted(itertools.chain(*places))}
+    files = [*studies().glob("*.toml"), *root().glob("companions/*/studies/*.toml")]
+    return {path.stem: path for path in sorted(files)}
 
 
 def clusters() -> Path:

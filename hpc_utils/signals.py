@@ -65,7 +65,7 @@ def listen() -> Iterator[list[Signals]]:
         yield []
         return
     received = list(_early)
-    _early[:] = []
+    _early.clear()
     with _handled(HANDLED, lambda number, _: received.append(Signals(number))):
         mask = signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
         try:

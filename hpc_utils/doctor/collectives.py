@@ -8,6 +8,9 @@ import tempfile
 import time
 from collections import ChainMap
 from pathlib import Path
+from statistics import median_high
+
+import torch
 
 from hpc_utils.allreduce_cost import bandwidths
 from hpc_utils.config import ConfigError, RunConfig
@@ -38,8 +41,6 @@ UNREACHABLE = (
 
 def join(context: Context) -> Facts:
     """Join the process group as the trainer does, and set `context.ranks`."""
-    import torch
-
     if context.options.device != "cpu" and torch.cuda.is_available():
         _log_nccl(context)
     began = time.monotonic()
@@ -178,7 +179,7 @@ def judge_clock(observations: Observations) -> Result:
     rounds = zip(*(observation["times"] for observation in observations), strict=True)
     best = min(rounds, key=lambda times: max(times) - min(times))
     apart = max(best) - min(best)
-    middle = sorted(best)[len(best) // 2]
+    middle = median_high(best)
     if apart <= APART:
         return passed(f"{apart * 1e3:.1f} ms")
     deviating = [

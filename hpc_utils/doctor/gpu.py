@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import torch
 
 from hpc_utils import provenance
 from hpc_utils.provenance import monitor, nvml
@@ -31,9 +32,6 @@ from .check import (
     worst_of,
 )
 
-if TYPE_CHECKING:
-    import torch
-
 WHEELS = "https://download.pytorch.org/whl"
 HIDDEN = (
     "check CUDA_VISIBLE_DEVICES (ROCR_VISIBLE_DEVICES); start a container with --nv (AMD: --rocm); does `nvidia-smi` "
@@ -47,8 +45,6 @@ UNMASK = (
 
 def measure(context: Context) -> Facts:
     """torch's build, the newest CUDA that the driver runs, the node's GPUs, those that were requested, and this rank's."""
-    import torch
-
     gpus = provenance.hardware().gpus
     visible = torch.cuda.device_count() if torch.cuda.is_available() else 0
     mine = torch.device("cuda", context.local_rank) if context.local_rank < visible else None
@@ -72,8 +68,6 @@ def measure(context: Context) -> Facts:
 
 def _kernel_error(device: torch.device) -> str | None:
     """What torch raises when a kernel is launched on that GPU."""
-    import torch
-
     try:
         torch.ones(1, device=device).sum().item()
     except RuntimeError as error:
@@ -144,10 +138,8 @@ def _judge_rank(facts: Facts) -> Result:
         return not_applicable("device=cpu: GPUs are not used")
     if not (requested_gpus or visible or on_machine):
         return not_applicable("no GPU, and none requested")
-    measured = (
-        f"{ranks} rank(s), {visible} GPU(s) visible, {on_machine if requested_gpus is None else requested_gpus} "
-    )
-    measured += "on the machine" if requested_gpus is None else "requested"
+    measured = f"{ranks} rank(s), {visible} GPU(s) visible, "
+    measured += f"{on_machine} on the machine" if requested_gpus is None else f"{requested_gpus} requested"
     if not visible or (requested_gpus is not None and visible != requested_gpus):
         return failed(measured, UNMASK)
     if ranks > visible:
@@ -163,8 +155,6 @@ THROTTLED = {"hw_slowdown", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_po
 
 def clocks(device: torch.device) -> Facts | None:
     """The monitor's values of an NVIDIA GPU, and its maximum clock (MHz) and power (W); None without NVML."""
-    import torch
-
     try:
         library = nvml.library()
         gpu = nvml.Device(str(torch.cuda.get_device_properties(device).uuid), library)

@@ -15,6 +15,9 @@ import re
 from collections import Counter
 from pathlib import Path
 
+import torch
+import torch.distributed as dist
+
 from hpc_utils.provenance.tools import read_text
 
 from .check import Context, Facts, Observations, Result, failed, judge, locations, not_applicable, passed, unknown
@@ -46,9 +49,6 @@ def parse(log: str) -> Facts:
 
 def measure(context: Context) -> Facts:
     """All-reduce once, which connects the ranks, and read NCCL's log of it."""
-    import torch
-    import torch.distributed as dist
-
     ranks = context.enter()
     facts = {"backend": ranks.backend, "nodes": ranks.nodes}
     if ranks.device.type == "cpu":

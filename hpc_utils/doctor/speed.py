@@ -10,14 +10,15 @@ from contextlib import suppress
 from statistics import median
 from typing import TYPE_CHECKING
 
+import torch
+from torch.utils.benchmark import Timer
+
 from hpc_utils import provenance
 
 from . import cpu, gpu
 from .check import Context, Facts, Observations, Result, failed, judge, locations, not_applicable, passed
 
 if TYPE_CHECKING:
-    import torch
-
     from hpc_utils.train.ranks import Ranks
 
 LOADED = 0.3  # s that a GPU computes while its clocks are read
@@ -26,13 +27,13 @@ STRAGGLER = 0.8  # of the median
 
 def measure_compute(context: Context) -> Facts:
     """GFLOP/s in fp32 and bf16, and the clocks before, during and after."""
-    import torch
-
     from hpc_utils.train.precision import matmul_precision
 
     ranks = context.enter()
     read = (lambda: gpu.clocks(ranks.device)) if ranks.device.type == "cuda" else cpu.clocks
-    seconds, clocks, bf16 = context.share(0.15, 1.5), [read()], None
+    seconds = context.share(0.15, 1.5)
+    clocks = [read()]
+    bf16 = None
     with matmul_precision("fp32"):
         fp32 = _gflops(ranks, torch.float32, seconds)
         clocks.append(read())  # a GPU still computes
@@ -49,9 +50,6 @@ def measure_compute(context: Context) -> Facts:
 
 def _gflops(ranks: Ranks, dtype: torch.dtype, seconds: float) -> float:
     """Median of `seconds` of products; a GPU is left computing for `LOADED` seconds more."""
-    import torch
-    from torch.utils.benchmark import Timer
-
     size = 8192 if ranks.device.type == "cuda" else 1024
     if dtype is torch.bfloat16 and ranks.device.type == "cpu" and provenance.emulates_bf16():
         size = 192  # else one product takes seconds

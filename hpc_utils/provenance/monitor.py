@@ -64,8 +64,14 @@ def start(
         ranks: {name: pid} of the ranks. devices: {name: UUID} of the GPUs.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    task = {"path": str(path), "seconds": seconds, "ranks": dict(ranks or {}), "devices": dict(devices or {})}
-    task |= {"parent": os.getpid(), "cpus": _cpus_of_job()}
+    task = {
+        "path": str(path),
+        "seconds": seconds,
+        "ranks": dict(ranks or {}),
+        "devices": dict(devices or {}),
+        "parent": os.getpid(),
+        "cpus": _cpus_of_job(),
+    }
     return subprocess.Popen(
         [sys.executable, "-m", "hpc_utils.provenance.monitor", json.dumps(task)],
         env=with_package(),
@@ -91,9 +97,8 @@ def stop(process: subprocess.Popen) -> str:
 def main(task: Mapping[str, Any]) -> None:
     """Write rows until the other end of stdin is closed, or the parent has ended."""
     os.nice(10)
-    if task["cpus"] and hasattr(os, "sched_setaffinity"):
-        with contextlib.suppress(OSError):  # these CPUs are not this process's
-            os.sched_setaffinity(0, task["cpus"])
+    with contextlib.suppress(AttributeError, OSError):  # macOS, or these CPUs are not this process's
+        os.sched_setaffinity(0, task["cpus"])
     host = Host(task["ranks"], gpus(task["devices"]))
     handle = os.open(task["path"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.write(handle, _lines([dict(zip(COLUMNS, COLUMNS, strict=True))]))
@@ -141,7 +146,7 @@ class Host:
         shares = psutil.cpu_percent(percpu=True)
         allowed = [shares[cpu] for cpu in usable() if cpu < len(shares)] or shares
         memory = psutil.virtual_memory()
-        clock = psutil.cpu_freq() if hasattr(psutil, "cpu_freq") else None
+        clock = psutil.cpu_freq()
         return {
             "device": "cpu",
             "utilization_percent": round(sum(allowed) / len(allowed), 1),

@@ -89,23 +89,22 @@ def _code(records: list[Record]) -> list[str]:
 
 
 def _jobs(jobs: list[Record]) -> list[str]:
-    kinds: defaultdict[tuple[str, ...], list[Record]] = defaultdict(list)
+    fields = ("scheduler", "name", "partition", "nodes", "nodelist", "restart_count")
+    kinds: defaultdict[tuple[str, ...], list[str]] = defaultdict(list)  # the ids of their jobs
     for job in jobs:
         if job.get("scheduler"):
-            kinds[
-                tuple(str(job.get(key)) for key in ("name", "partition", "nodes", "nodelist", "restart_count"))
-            ].append(job)
-    rows = []
-    for kind, kind_jobs in sorted(kinds.items()):
-        ids = {str(job.get("array_job_id") or job.get("id")) for job in kind_jobs}  # an array's tasks are one
-        rows.append(
-            (f"{kind_jobs[0]['scheduler']} {', '.join(sorted(ids, key=_natural))}", *kind, str(len(kind_jobs)))
-        )
-    lines = (
-        markdown_table(("jobs", "name", "partition", "nodes", "node list", "restarts", "runs"), rows) if rows else []
-    )
+            kind = tuple(str(job.get(field)) for field in fields)
+            kinds[kind].append(str(job.get("array_job_id") or job.get("id")))  # an array's tasks are one
+    rows = [
+        (f"{scheduler} {', '.join(sorted(set(ids), key=_natural))}", *kind, str(len(ids)))
+        for (scheduler, *kind), ids in sorted(kinds.items())
+    ]
+    header = ("jobs", "name", "partition", "nodes", "node list", "restarts", "runs")
     unscheduled = len(jobs) - sum(map(len, kinds.values()))
-    return [*lines, *([f"{counted(unscheduled, 'run')} outside a scheduler.", ""] if unscheduled else [])]
+    return [
+        *(markdown_table(header, rows) if rows else []),
+        *([f"{counted(unscheduled, 'run')} outside a scheduler.", ""] if unscheduled else []),
+    ]
 
 
 def _values(values: Iterable[str]) -> str:

@@ -65,12 +65,14 @@ def main(arguments: list[str]) -> int:
             if benchmark == "allreduce":
                 limit = provenance.HardwareId.parse(record["hardware_id"]).link_gbit
                 record |= allreduce.measure(ranks, largest=options.largest, link_gbit=limit, **shared)
+                table = allreduce.allreduce_table(record)
             else:
                 record |= storage.measure(ranks, dataset=options.dataset, **shared)
-            for line in {"allreduce": allreduce.allreduce_table, "storage": storage.storage_table}[benchmark](record):
+                table = storage.storage_table(record)
+            for line in table:
                 console.line(line)
             if ranks.is_main:
-                record |= {"provenance": provenance.collect()}
+                record["provenance"] = provenance.collect()
                 name = f"{record['hardware_id']}-{ranks.nodes}x{ranks.ranks_per_node}"
                 console.line(f"record: {probes.keep(ranks.backend if own_launcher else benchmark, name, record)}")
                 if options.copy:

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import torch
+
 from hpc_utils.allreduce_cost import bandwidths
 from hpc_utils.config import ConfigError
 from hpc_utils.doctor.process import Console, repeats_within, slowest_seconds
 
 if TYPE_CHECKING:
-    import torch
-
     from hpc_utils.train.ranks import Ranks
 
 STEP = 4  # factor from one size to the next
@@ -48,7 +48,6 @@ def measure(
     """
     if ranks.world_size == 1:
         raise ConfigError("an all-reduce needs at least two ranks, on one node or more")
-    import torch
 
     buffer = torch.zeros(largest * 2**20 // 4, device=ranks.device)  # sums stay zero, however often
     groups = list(_groups(ranks, parts))
