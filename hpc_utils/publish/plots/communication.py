@@ -11,8 +11,6 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from hpc_utils.analyze import stats
-
 from . import drawing, style
 
 
@@ -35,12 +33,10 @@ def gradients(before: Sequence[Any], after: Sequence[Any], reference: Any) -> Fi
         axes.set(xlim=(-limit, limit), ylim=(-limit, limit), title=title, xlabel="gradient on rank 0")
     left.set_ylabel("gradient on rank 1")
     difference = np.abs(after[0].astype(float) - np.asarray(reference, dtype=float))
-    distances = difference[difference > 0]
-    if len(distances):
-        right.hist(
-            distances, np.geomspace(distances.min(), distances.max(), 17), color=style.ROLES["main"], alpha=0.75
-        )
-        right.set_xscale("log")
+    if distances := difference[difference > 0].tolist():
+        import seaborn  # here: it takes a second
+
+        seaborn.histplot(distances, bins=16, log_scale=True, color=style.ROLES["main"], ax=right)
     right.set(title="distance to one process", xlabel="|averaged − whole batch|", ylabel="parameters")
     return figure
 
@@ -73,16 +69,14 @@ def _one_pass(axes: Axes, timings: Mapping[str, Any]) -> None:
 
 def backward_times(seconds: Mapping[str, Sequence[float]]) -> Figure:
     """The times of many backward passes of each kind: every pass as a mark, quartiles and median."""
-    rows = pd.DataFrame(
-        [np.percentile(times, [50, 25, 75]) for times in seconds.values()],
-        columns=stats.columns(["backward_seconds"]),
+    import seaborn
+
+    times = pd.DataFrame(
+        [(kind, 1e3 * time) for kind, passes in seconds.items() for time in passes], columns=["kind", "ms"]
     )
     figure, axes = plt.subplots(figsize=(style.PAGE, 0.6 + 0.5 * len(seconds)))
-    for place, times in enumerate(seconds.values()):
-        axes.plot(1e3 * np.asarray(times), [place] * len(times), "|", color="0.6")
-    look = {"fmt": "o", "color": style.ROLES["main"], "elinewidth": 3}
-    drawing.points(axes, rows.index, rows, "backward_seconds", horizontal=True, **look)
-    axes.set_xlabel("backward pass (ms): all passes, quartiles, median")
-    drawing.named_rows(axes, seconds)
-    axes.margins(y=0.3)
+    look = {"x": "ms", "y": "kind", "ax": axes}
+    seaborn.boxplot(times, **look, width=0.35, showfliers=False, color=style.ROLES["main"], boxprops={"alpha": 0.5})
+    seaborn.stripplot(times, **look, size=2, color=style.ROLES["ink"], alpha=0.6)
+    axes.set(xlabel="backward pass (ms): all passes, quartiles, median", ylabel="")
     return figure
