@@ -46,7 +46,7 @@ def renew(notebook: Path, results: Path, *, study: str = "", drop: bool = False,
     """Execute a chapter on the result set `results` in place: its figures and tables are replaced.
 
     Args:
-        study: "" for a chapter about the whole set. drop: earlier exports may disappear.
+        study: "" for a chapter about the whole set. drop: earlier exports may disappear, with their files.
 
     Returns:
         The executed notebook, which holds no path of this machine.
@@ -63,11 +63,15 @@ def renew(notebook: Path, results: Path, *, study: str = "", drop: bool = False,
         before = _names(page)
         with _restored_on_failure(folder):
             output = _execute_here(notebook, study, **parameters)
-            if (lost := sorted(before - _names(page))) and not drop:
+            lost = sorted(before - _names(page))
+            if lost and not drop:
                 raise NamesLost(
                     f"{notebook.stem} would no longer export {', '.join(lost)}; the set is unchanged. Something that the chapter "
                     "reads may be missing: measurements, the example profiles (HPC_DATA_MIRROR). `--drop` drops them"
                 )
+            for kind, name in map(str.split, lost):
+                for path in (folder / f"{kind}s").glob(f"{name}.*"):
+                    path.unlink()
     return output
 
 
