@@ -12,6 +12,9 @@ from .chapter import Chapter
 from .plots.timelines import chart
 
 
+PARTS = "rank device span_ns busy_ns compute_ns communication_ns exposed_communication_ns memory_ns loader_wait_ns idle_ns"
+
+
 def show_profile(
     chapter: Chapter, profile: Profile, *, phases: bool = False, runs: Sequence[str] = (), **part: float
 ) -> None:
@@ -23,7 +26,9 @@ def show_profile(
     if not profile.timelines:
         chapter.not_measured(profile.missing)
         return
-    table = phase_table(profile.timelines) if phases else breakdown_table(profile.timelines).drop(columns="remarks")
-    chapter.display(table)
+    if phases:
+        chapter.display(phase_table(profile.timelines))
+    else:
+        chapter.display(breakdown_table(profile.timelines), PARTS)
     chapter.figure(chart(profile.timelines, profile.name, profile.what, runs=runs, **part))
     print(*profile.verdict.lines(), sep="\n")

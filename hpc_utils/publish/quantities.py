@@ -64,8 +64,10 @@ def catalogue() -> Mapping[str, Quantity]:
 
 
 def quantity(column: str) -> Quantity:
-    """The quantity of a column, or of the end of its interval; of a column that is not declared a ratio of its name."""
+    """The quantity of a column, or of the end of its interval. One that is not declared is a ratio, or, named <name>_ns, a time."""
     stem = column.removesuffix("_low").removesuffix("_high")
+    if stem.endswith("_ns"):
+        return Quantity("ns", axis="ms", label=stem.removesuffix("_ns").replace("_", " "))
     return catalogue().get(stem) or Quantity("ratio", label=stem.replace("_", " "))
 
 

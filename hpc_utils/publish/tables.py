@@ -83,7 +83,7 @@ def _cell(row: Row, column: str, by_row: bool) -> str:
     if isinstance(value, bool | np.bool_) or not isinstance(value, Number) or not np.isfinite(value):
         return str(value)
     if column not in catalogue() and not by_row:
-        return number(value)
+        return number(value / quantity(column).divisor)
     ends = [row.get(f"{column}_{end}", np.nan) for end in ("low", "high")]
     if by_row or _is_scaled(column):
         unit = row["unit"] if by_row else quantity(column).unit

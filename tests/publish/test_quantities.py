@@ -36,7 +36,7 @@ def test_a_column_s_name_states_its_unit(column: str, values: list, unit: str) -
 def test_a_title_has_the_unit_at_the_axis_and_a_divisor_to_it() -> None:
     found = {
         name: quantities.quantity(name)
-        for name in ("efficiency", "step_seconds", "peak_bytes", "device_hours", "x_y")
+        for name in ("efficiency", "step_seconds", "peak_bytes", "device_hours", "x_y", "idle_ns")
     }
     assert [(quantity.title, quantity.divisor) for quantity in found.values()] == [
         ("efficiency (%)", 0.01),
@@ -44,6 +44,7 @@ def test_a_title_has_the_unit_at_the_axis_and_a_divisor_to_it() -> None:
         ("peak memory (MiB)", 2**20),
         ("device hours", 1),
         ("x y", 1),
+        ("idle (ms)", 1e6),
     ]
 
 

@@ -104,7 +104,9 @@ def test_names_that_would_go_leave_the_set_as_it_was(exported: Path, monkeypatch
     assert {path: path.read_bytes() for path in parts} == before and faults(exported) == []
     assert CliRunner().invoke(main, [*words, "--drop"]).exit_code == 0
     assert set(exports.read_exports(exported).tables) == {"laptop-points"}
-    assert not [path for path in parts if path.stem == "laptop-efficiency" and path.exists()], "their files go with them"
+    assert not [path for path in parts if path.stem == "laptop-efficiency" and path.exists()], (
+        "their files go with them"
+    )
 
 
 def test_ended_from_outside_it_leaves_the_set_as_it_was(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
