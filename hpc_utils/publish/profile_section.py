@@ -11,7 +11,6 @@ from hpc_utils.analyze.profiles.profiled_runs import Profile
 from .chapter import Chapter
 from .plots.timelines import chart
 
-
 PARTS = "rank device span_ns busy_ns compute_ns communication_ns exposed_communication_ns memory_ns loader_wait_ns idle_ns"
 
 
