@@ -123,6 +123,7 @@ def a_run_of_the_index(exported: Path) -> None:
         (written("figures/laptop-efficiency.pdf", b"painted"), r"figures/laptop-efficiency\.pdf"),
         (replaced("tables/laptop-efficiency.csv", "0.7231", "0.9"), r"tables/laptop-efficiency\.csv"),
         (a_run_less, "is gone: cnn-"),
+        (lambda exported: (exported / "figures/laptop-efficiency.pdf").unlink(), r"figures/laptop-efficiency\.pdf"),
         (a_run_more, "does not know what its chapter would read: cnn-"),
     ],
 )  # fmt: skip

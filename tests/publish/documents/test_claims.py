@@ -32,6 +32,7 @@ def test_what_a_sentence_and_the_name_of_a_condition_may_not_hold(paper: Paper, 
         ("gpu:eficiency[world_size=8]", "did you mean efficiency?"),
         ("gpu:efficiency[world_sise=8]", "has no column 'world_sise': did you mean world_size?"),
         ("gpu:efficiency[world_size=8]", ""),
+        ("gpu:another[x=1]", ""),
     ],
 )
 def test_a_misspelt_name_in_a_planned_claim_is_a_fault(paper: Paper, cell: str, said: str) -> None:
