@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from tests.slurm.conftest import Desk, desk  # noqa: F401
-from tests.slurm.test_faults import ranks, weights
+from tests.slurm.test_faults import ranks
+from tests.train.support import saved
 
 
 @pytest.mark.soak
@@ -24,6 +25,6 @@ def test_one_rank_is_killed_and_the_next_job_ends_with_the_same_weights(desk: De
             job = one.submit_training(**submitted)
         one.wait_for(job, "COMPLETED", "FAILED")
         assert one.state(job) == "COMPLETED", one.log(job)
-        ends.append(weights(one)["parameters"])
+        ends.append(saved(one.runs[0])["parameters"])
     assert "epoch 2, step" in desk.log(job)
     assert torch.equal(*ends)

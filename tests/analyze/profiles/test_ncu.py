@@ -138,7 +138,7 @@ def test_a_kernel_has_the_precision_of_most_of_its_operations_and_its_roof(count
     moved = {f"dram__bytes_{way}___sum": 0.01 for way in ("read", "write")}
     row = ncu._row(_Kernel(**FP32, **tensor, **moved))
     assert row["precision"] == precision
-    [found] = roofline.points(pd.DataFrame([row]), "NVIDIA A100-SXM4-40GB").attainable
+    [found] = roofline.points(pd.DataFrame([row | {"device": "NVIDIA A100-SXM4-40GB"}])).attainable
     roof = peaks.find_peak("A100 40GB").flops.get(precision, math.nan)
     assert found == pytest.approx(roof, nan_ok=True) and math.isnan(roof) == (precision == "fp4")
 

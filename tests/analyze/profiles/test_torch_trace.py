@@ -15,6 +15,7 @@ from hpc_utils.analyze.profiles import phases
 from hpc_utils.analyze.profiles import torch_trace as trace
 from hpc_utils.analyze.profiles.breakdown import breakdown
 from hpc_utils.analyze.profiles.devices import Devices
+from hpc_utils.analyze.profiles.readers import Reports
 from hpc_utils.analyze.profiles.timeline import COMMUNICATION, COMPUTE, MEMORY, TO_DEVICE, TO_HOST, ProfileError
 
 from . import torch_traces as made
@@ -128,7 +129,7 @@ def test_the_kernels_of_a_replayed_graph_are_launched_together(tmp_path: Path) -
     # From the first fetch to the last kernel's end. The fetch, then idle until the launch: both once a step, for no kernel in it.
     assert (part["span_ns"], part["busy_ns"]) == (5_995_000, 6 * 40 * 15_000)
     assert (part["loader_wait_ns"], part["launched_late_ns"]) == (6 * 100_000, 6 * 50_000 + 5 * 5_000)
-    assert Devices([found]).replayed
+    assert Devices(Reports([found])).replayed
 
 
 def test_collectives_know_their_group_from_the_kernel_or_its_operator(tmp_path: Path) -> None:
