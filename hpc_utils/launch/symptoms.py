@@ -8,6 +8,8 @@ Where the log goes on with finite losses, the job has not failed: what stands be
 
 from __future__ import annotations
 
+import codecs
+import gzip
 import io
 import re
 from collections import Counter
@@ -51,18 +53,26 @@ _NO_EVIDENCE = re.compile(
 )
 # A line without any of these words, in lower case, shows no symptom: most lines are not searched further.
 _WORDS = re.compile(
-    "abort|address|alloc|ancdata|assert|bad interp|barrier|became|being run|binding|cancel|clients|code =|compatible|conda|connect"
-    "|cuda|died|divide|does not know|driver|due to|dump|duplicate|eaddr|err|exceed|exception|execv|exit|expect|expire|fail|fallen"
-    "|fatal|fetch|find the spec|fork|found|free|global rank|halted|hint:|hyd|illegal|inconsistent|invalid|is inf|is nan|key|kill"
-    "|launch|local.rank|lost|machine only|make(uv)?device|memlock|memory|mismatch|module|mpi|nan|nccl|neither|net/ib|no kernel"
-    "|no locks|no space|non-?finite|non-zero|ofi|oom|open|output|peer|pipe|pmi|pml|preamble|quota|ready|receive grad|reduction"
+    "abort|access|address|alloc|ancdata|assert|bad interp|barrier|became|being run|binding|cancel|clients|code =|compatible|conda|connect"
+    "|cuda|died|divide|does not know|denied|dest_addr|did not answer|does not exist|driver|due to|dump|duplicate|eaddr|err|exceed|exception|execv|exit|expect|expire|fail|fallen"
+    "|fatal|fetch|find the spec|fork|found|free|global rank|grp|halted|hint:|hyd|illegal|inconsistent|initialized|invalid|ipc|is inf|is nan|kernel|key|kill"
+    "|jupyterlab|launch|local.rank|lost|limit|maxsubmit|machine only|make(uv)?device|memlock|memory|mismatch|module|mpi|nan|nccl|neither|no such|not_ready|net/ib|no kernel"
+    "|no jobs/|no locks|no space|non-?finite|non-zero|ofi|oom|open|output|peer|pipe|pmi|pml|preamble|quota|read-only|ready|receive grad|reduction"
     "|refuse|rendezvous|reset|root|rout|same param|scale|segm|severe|shm|shut|sig|slots|slurm|srun|ss_family|stale|step creation"
     "|straggler|submitted|symbol|term_|terminat|thread|time.?out|timed out|torch sees|traceback|transport|truncat|unable"
-    "|uncorrectable|unhandled|unknown param|unreach|used by|variable is not|weights|worker|world.?size|xid"
+    "|uncorrectable|unhandled|unknown param|unreach|unexpected|used by|variable is not|weights|worker|world.?size|xid"
 )
 _DIGITS_MATTER = re.compile("signal|code|gai|world.?size")  # in lower case
 _LOSS = re.compile(r"[Ll]oss\W{1,4}\d")
 _COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_TRACEBACK = "Traceback (most recent call last)"
+_CHAINED = "During handling of the above exception"
+# What a program catches to go on; where another exception follows, that is the one that ended it.
+_CONTROL_FLOW = re.compile(
+    rf"{_START}(?:\w+\.)*_?(?:Key|Attribute|Index|Lookup|Import|ModuleNotFound)Error\b|.*\b(?:Empty|StopIteration)\b"
+)
+_RAISED = re.compile(rf"{_START}[\w.]*[A-Za-z_]\w*(?:: |$)")  # the line after a traceback's indented ones
+_GZIP = b"\x1f\x8b"
 _WATCHDOG = re.compile(r"\[Rank (\d+)\].*SeqNum=(\d+), OpType=(\w+)")
 
 
@@ -84,7 +94,7 @@ class Kind(StrEnum):
 
 
 _GOES_ON = (Kind.CAUSE, Kind.KILL, Kind.UNKNOWN)  # are hints if losses follow the last sign of a failure
-_OPTIONAL = ("environment", "no-internet")  # are hints if losses follow them
+_OPTIONAL = ("environment", "no-internet", "permission")  # are hints if losses follow them
 
 
 class Symptom(toml_config.Strict):
@@ -149,12 +159,16 @@ def diagnose(logs: Iterable[tuple[str, BinaryIO]], *, failed: bool = False) -> l
 
     `failed`: the job is known to have failed, whatever losses other ranks report after the cause.
     """
-    findings = [finding for name, file in logs for finding in _scan(name, file, failed)]
+    findings = [finding for name, file in logs for finding in _scan(name, _decoded(file), failed)]
     for finding in findings:
         before = {earlier.name for earlier in findings if _precedes(earlier, finding)}
         if finding.name == "exception" and finding.kind != Kind.HINT and not before - {"failure", "exit"}:
             finding.kind = Kind.END
-        if finding.kind == Kind.KILL and before & {"collective-timeout", "exit"}:  # then the launcher ended it
+        if finding.kind == Kind.KILL and before & {
+            "collective-timeout",
+            "exit",
+            "cancelled",
+        }:  # then the launcher ended it
             finding.kind = Kind.UNKNOWN
         if finding.name == "cancelled" and "exit" in before:  # then srun ended it, because another task had failed
             finding.kind = Kind.UNKNOWN
@@ -180,8 +194,23 @@ def _precedes(earlier: Finding, later: Finding) -> bool:
     )
 
 
+def _decoded(file: BinaryIO) -> BinaryIO:
+    """`file`, unpacked if it is gzip's, and as UTF-8 if it is UTF-16, as PowerShell writes."""
+    buffered = file if hasattr(file, "peek") else io.BufferedReader(file)
+    if buffered.peek(2)[:2] == _GZIP:
+        buffered = io.BufferedReader(gzip.GzipFile(fileobj=buffered))
+    head = buffered.peek(64)[:64]
+    is_marked = head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+    is_of_ascii = len(head) > 2 and not any(head[1::2]) and all(head[::2])
+    if not is_marked and not is_of_ascii:
+        return buffered
+    text = buffered.read().decode("utf-16" if is_marked else "utf-16-le", errors="replace")
+    return io.BytesIO(text.encode())
+
+
 def _scan(log: str, file: BinaryIO, failed: bool) -> list[Finding]:
     findings: dict[tuple[str, str], Finding] = {}
+    raising: set[str] = set()  # the ranks whose traceback's last line is still to come
     harmless: dict[bytes, bool] = {}  # lines without their digits, which a training log repeats: whether with a loss
     next_number = 1
     loss = 0
@@ -193,14 +222,23 @@ def _scan(log: str, file: BinaryIO, failed: bool) -> list[Finding]:
             loss = line_number if with_loss else loss
             continue
         text = _COLOURS.sub("", line.decode(errors="replace"))
-        if (name := _name(text)) is None:
+        tag = _RANK.match(text)
+        rank = tag.group(1) if tag else ""
+        name = _name(text)
+        if _TRACEBACK in text:
+            raising.add(rank)
+        elif rank in raising and re.match(r" ?\S", text[tag.end() if tag else 0 :]):
+            raising.discard(rank)
+            name = name or ("exception" if _RAISED.match(text) else None)
+        caught = findings.get(("exception", rank))
+        if caught and _CHAINED in text and _CONTROL_FLOW.match(caught.text):
+            del findings["exception", rank]
+        if name is None:
             with_loss = _LOSS.search(text) is not None
             loss = line_number if with_loss else loss
             if len(harmless) < _REMEMBERED and not _DIGITS_MATTER.search(text.lower()):
                 harmless[alike] = with_loss
             continue
-        tag = _RANK.match(text)
-        rank = tag.group(1) if tag else ""
         if (finding := findings.get((name, rank))) is None:
             symptom = catalogue().get(name, _UNKNOWN)
             visible_text = text.rstrip().rpartition("\r")[2].strip()

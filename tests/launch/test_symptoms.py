@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import re._parser
 import tomllib
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from hpc_utils import cli
+from hpc_utils import cli, paths
 from hpc_utils.launch import symptoms
 
 LOGS = [
@@ -55,6 +56,9 @@ def test_the_rank_that_waits_elsewhere_is_named() -> None:
         (b"\x00\xff" * 100_000 + b"\n\x1b[31mCUDA out of\x1b[0m memory\r\n", 1, ":2: "),
         (b"Traceback\nFooError: x\n", 4, "-:2: FooError"),
         (b"epoch 1\n" * 10, 0, ""),
+        (gzip.compress(b"epoch 1\nCUDA out of memory\n"), 1, ":2: "),
+        ("epoch 1\nCUDA out of memory\n".encode("utf-16"), 1, ":2: "),
+        ("epoch 1\nCUDA out of memory\n".encode("utf-16-le"), 1, ":2: "),
     ],
 )
 def test_the_exit_code_tells_a_known_cause_from_another_failure_and_from_none(
@@ -62,6 +66,36 @@ def test_the_exit_code_tells_a_known_cause_from_another_failure_and_from_none(
 ) -> None:
     done = CliRunner().invoke(cli.main, ["diagnose", "-"], input=text)
     assert done.exit_code == code and shown in done.output
+
+
+TRACEBACK = "Traceback (most recent call last)"
+CHAINED = f"{TRACEBACK}:\n  File\nKeyError: 'x'\n\nDuring handling of the above exception, another exception occurred:\n\n{TRACEBACK}:\n  File\n"
+CANCELLED = "slurmstepd: error: *** JOB 45 ON n1 CANCELLED AT 2026-06-21T10:00:00 ***\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (f"{TRACEBACK}:\n  File x\njob.UnknownThing: no\n", "job.UnknownThing: no"),
+        (
+            f"[rank1]: {TRACEBACK}:\n[rank1]:   File x\n[rank1]: job.UnknownThing: no\n",
+            "[rank1]: job.UnknownThing: no",
+        ),
+        (f"{CHAINED}ValueError: y\n", "ValueError: y"),
+        (f"{CHAINED.replace('KeyError', 'ValueError')}RuntimeError: y\n", "ValueError: 'x'"),
+        (f"loss 0.51\n{CANCELLED}srun: error: n1: task 0: Killed\n", CANCELLED.strip()),
+        (f"srun: error: n1: task 0: Killed\n{CANCELLED}", "srun: error: n1: task 0: Killed"),
+    ],
+)
+def test_the_line_is_that_of_the_exception_and_of_what_came_first(text: str, shown: str) -> None:
+    assert symptoms.first_cause(text).text == shown
+
+
+def test_the_job_scripts_own_messages_are_recognised() -> None:
+    scripts = [paths.jobs() / "launch.sh", *(paths.root() / "env/ondemand/template").glob("*.erb")]
+    said = [text for script in scripts for text in re.findall(r'echo "([^"]+)" >&2', script.read_text())]
+    assert len(said) > 4
+    assert {symptoms.first_cause(text).name for text in said} == {"clone", "jupyter-timeout"}
 
 
 def test_a_folder_is_all_of_its_logs(tmp_path: Path) -> None:
