@@ -49,15 +49,13 @@ class InProcessEngine(Engine):
                 nb_man.cell_start(cell, index)
                 # Written to the terminal or log at once; into the notebook when the cell ends.
                 with _Tee.streams(outputs.add):
-                    result = shell.run_cell(cell.source, store_history=True)
+                    shell.run_cell(cell.source, store_history=True)
                 cell.outputs = outputs.take()
                 cell.execution_count = shell.execution_count - 1
-                error = result.error_before_exec or result.error_in_exec
-                if error is not None:
-                    cell.outputs.append(_error_output(shell, error))
-                    nb_man.cell_exception(cell, index, exception=error)
-                    if not isinstance(error, Exception):  # such as SystemExit or Stopped
-                        raise error
+                if shell.error is not None:
+                    nb_man.cell_exception(cell, index, exception=shell.error)
+                    if not isinstance(shell.error, Exception):  # such as SystemExit or Stopped
+                        raise shell.error
                     return
                 nb_man.cell_complete(cell, index)
 
@@ -99,21 +97,25 @@ class _CellOutputs:
         return merged
 
 
-class _Shell(InteractiveShell):
-    """A shell without printed errors (the outputs have them), terminal, and GUI event loop."""
-
-    def showtraceback(self, *args: Any, **kwargs: Any) -> None:
-        pass
-
-    showsyntaxerror = enable_gui = showtraceback  # `%matplotlib inline` requests no event loop
-
-    def ask_exit(self) -> None:  # `exit()`, `quit()`
-        raise SystemExit
-
-
 @contextlib.contextmanager
 def _shell(outputs: _CellOutputs) -> Iterator[InteractiveShell]:
-    """A fresh IPython shell whose displays go to `outputs`; figures as in JupyterLab."""
+    """A fresh IPython shell whose displays and errors go to `outputs`; figures as in JupyterLab."""
+
+    class Shell(InteractiveShell):
+        error: BaseException | None = None  # of a cell, of drawing its figures, or of a display
+
+        def showtraceback(self, exc_tuple: Any = None, *args: Any, **kwargs: Any) -> None:
+            self.error = (exc_tuple or sys.exc_info())[1]
+            outputs.add(_error_output(self, self.error))
+
+        def showsyntaxerror(self, *args: Any, **kwargs: Any) -> None:
+            self.showtraceback()
+
+        def enable_gui(self, gui: str | None = None) -> None:  # `%matplotlib inline` requests no event loop
+            pass
+
+        def ask_exit(self) -> None:  # `exit()`, `quit()`
+            raise SystemExit
 
     class Publisher(DisplayPublisher):
         def publish(self, data, metadata=None, *, transient=None, update=False, **kwargs: Any) -> None:
@@ -142,7 +144,8 @@ def _shell(outputs: _CellOutputs) -> Iterator[InteractiveShell]:
     os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"
     InteractiveShell.clear_instance()
     without_database = Config({"HistoryManager": {"enabled": False}})  # all ranks would share it
-    shell = _Shell.instance(config=without_database, displayhook_class=Hook, display_pub_class=Publisher)
+    _close_figures()
+    shell = Shell.instance(config=without_database, displayhook_class=Hook, display_pub_class=Publisher)
     if "matplotlib" in sys.modules:  # it sets up by itself only the shell that first imports it
         from matplotlib_inline.backend_inline import flush_figures
 
@@ -155,12 +158,19 @@ def _shell(outputs: _CellOutputs) -> Iterator[InteractiveShell]:
         yield shell
     finally:
         shell.restore_sys_module_state()
-        _Shell.clear_instance()
+        Shell.clear_instance()
+        _close_figures()
         atexit.unregister(shell.atexit_operations)  # they keep the shell alive, and collect all garbage at the end
         if backend is None:
             os.environ.pop("MPLBACKEND", None)
         else:
             os.environ["MPLBACKEND"] = backend
+
+
+def _close_figures() -> None:
+    """Of this process: pyplot draws into an open figure instead of a new one."""
+    if pyplot := sys.modules.get("matplotlib.pyplot"):
+        pyplot.close("all")
 
 
 class _Tee:
