@@ -111,8 +111,16 @@ def test_ctrl_c_interrupts_the_engines(crew: Engines, notebook: Notebook) -> Non
     assert time.monotonic() - begin < HANG
 
 
+def test_they_take_over_no_run_or_start_up_file(crew: Engines) -> None:
+    for record in crew.view.apply(os.getenv, "HPC_LAUNCH"):
+        assert not Launch.of({"HPC_LAUNCH": record}).run
+    crew.view.execute("known = 'started_up' in globals()", block=True)
+    assert crew.view["known"] == [False, False]
+
+
 @pytest.mark.soak
 def test_an_engine_that_has_ended_is_named(notebook: Notebook) -> None:
+    """The last test here: cells run in the set that started last."""
     with start(2) as crew:
         crew.join(timeout=2)
         notebook.px(PREPARE)
@@ -121,10 +129,3 @@ def test_an_engine_that_has_ended_is_named(notebook: Notebook) -> None:
         assert "died" in crew.outcomes().outcome[1]
         with pytest.raises(EnginesError, match="have ended"):
             crew.join()
-
-
-def test_they_take_over_no_run_or_start_up_file(crew: Engines) -> None:
-    for record in crew.view.apply(os.getenv, "HPC_LAUNCH"):
-        assert not Launch.of({"HPC_LAUNCH": record}).run
-    crew.view.execute("known = 'started_up' in globals()", block=True)
-    assert crew.view["known"] == [False, False]
