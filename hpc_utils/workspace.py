@@ -51,6 +51,7 @@ class Launch:
         parent: id of the process with which this one ends.
         cold: why this process was not forked from the forkserver (`launch.forkserver`).
         profiler: the profiler that started this rank.
+        turns: where this rank asks for its run's turns (`train.turns`); empty: its run is alone.
     """
 
     owner: str = ""
@@ -58,6 +59,7 @@ class Launch:
     parent: int | None = None
     cold: str = ""
     profiler: Profiler | None = None
+    turns: str = ""
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> Launch:

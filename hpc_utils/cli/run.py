@@ -58,11 +58,19 @@ def run(notebook, nproc, nodes, parameters, redo, cold, launcher):
 @click.argument("number", type=int)
 @click.argument("launcher", nargs=-1, type=click.UNPROCESSED)
 def point(points, number, launcher):
-    """Execute point NUMBER of a submission's POINTS file; the tasks of array jobs call this."""
-    from hpc_utils.launch.submit import read_point
+    """Execute the runs of task NUMBER of a submission's POINTS file; array jobs call this. Several take turns."""
+    from hpc_utils.launch import measure
+    from hpc_utils.launch.submit import read_task
 
-    request, redo = read_point(points, number)
-    _execute(request, redo, launcher)
+    todo = read_task(points, number)
+    if len(todo) == 1:
+        _execute(*todo[0], launcher)
+        return
+    failures = list(measure.together(todo, measure.Place(launcher, is_gone=_is_gone)))
+    for _, error in failures:
+        raise error
+    for request, _ in todo:
+        click.echo(request.path)
 
 
 def _execute(request: Request, redo: bool, launcher: tuple[str, ...], *, cold: bool = False) -> None:

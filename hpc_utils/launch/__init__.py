@@ -3,7 +3,7 @@
 A request travels once: it is resolved (`request`, `parameters`), claimed, started, monitored and closed (`local`);
 each rank executes the notebook in its own process (`rank`, `notebook_engine`), forked from a forkserver
 (`forkserver`) or started by a launcher (`launcher`). A study (`study`, `ablation`) plans many requests for a target
-(`target`); on a cluster (`cluster`) `submit` hands them to Slurm (`slurm_commands`, `job_environment`), and `status`
+(`target`), which `measure` makes, those of a repeat in `turns`; on a cluster (`cluster`) `submit` hands them to Slurm (`slurm_commands`, `job_environment`), and `status`
 and `failure` report on them.
 
 The room is larger than its budget of 21 k tokens, because profilers that must start the rank, the draft of a

@@ -27,12 +27,15 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from signal import SIGKILL, SIGTERM, Signals
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hpc_utils import provenance, signals, workspace
 from hpc_utils.workspace import Launch
 
 from .process_tree import GRACE, die_with_parent, kill, log_to
+
+if TYPE_CHECKING:
+    import psutil
 
 PRELOAD = "hpc_utils.launch.preload"
 MODULES = [PRELOAD]  # that the forkserver imports
@@ -94,6 +97,7 @@ class LocalRanks:
                 before a rank has its own log. cold: the ranks are new processes instead of forks.
         """
         self._server = start(cold=cold)
+        self._owner = Launch.of(environment).owner
         self.failures: list[tuple[int, int]] = []
         # Bound for as long as the run: the kernel gives this port to nobody else, and rank 0 may listen there.
         self._port = socket.socket()
@@ -147,11 +151,21 @@ class LocalRanks:
                 rank.join(max(0.0, deadline - time.monotonic()))
         finally:
             self.kill()
+            sessions = {rank.pid for rank in self._ranks}
             for rank in self._ranks:
                 rank.join()
                 rank.close()
             self._port.close()
-            kill(_descendants(self._server))
+            kill([process for process in _descendants(self._server) if self._is_ours(process, sessions)])
+
+    def _is_ours(self, process: psutil.Process, sessions: set[int]) -> bool:
+        """Whether it is of this run; others may run beside it. A fork has the environment of the forkserver, but its rank's
+        session."""
+        import psutil
+
+        with contextlib.suppress(psutil.Error, OSError):  # ended meanwhile
+            return os.getsid(process.pid) in sessions or Launch.of(process.environ()).owner == self._owner
+        return False
 
 
 def _descendants(pid: int) -> list:

@@ -13,7 +13,7 @@ import math
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from signal import SIGTERM, Signals
 from typing import Any
@@ -88,43 +88,74 @@ def run(
         RunFailed: a rank raised or died, or the records contradict each other; every process has ended.
         KeyboardInterrupt: Ctrl-C; every process has ended.
     """
+    require_startable(request, redo=redo, launcher=launcher)
+    # Listen to the end: a second signal must not prevent the outcome from being written.
+    with lock_cores([request]), signals.listen() as received:
+        looks = attend(request, received, redo=redo, launcher=launcher, cold=cold, watch=watch, is_gone=is_gone)
+        with contextlib.closing(looks):
+            try:
+                next(looks)
+                while True:
+                    looks.send(POLL)
+            except StopIteration as end:
+                return end.value
+
+
+def require_startable(request: Request, *, redo: bool = False, launcher: Sequence[str] = ()) -> None:
+    """Raise as `run` does where nothing would be started."""
     if ":" not in request.config.workload:
         datasets.verify(request.config.dataset)
     if not launcher:  # else the ranks may be on other machines
         profilers.require(request.config.profile)
     if request.state == "complete" and not redo:
         raise AlreadyComplete(request.path)
-    # Listen to the end: a second signal must not prevent the outcome from being written.
-    with _cores(request), signals.listen() as received:
-        before = failure.stopped(request.path)
-        folder = _claim(request, redo, is_gone)
-        path = folder.path
-        state = "failed"
-        reason = "the launcher was ended"
+
+
+def attend(
+    request: Request,
+    received: Sequence[Signals],
+    *,
+    redo: bool = False,
+    launcher: Sequence[str] = (),
+    cold: bool = False,
+    turns: str = "",
+    watch: Watch = lambda progress, new: None,
+    is_gone: Callable[[Mapping[str, Any]], bool] = assume_alive,
+) -> Generator[None, float, Path]:
+    """`run` as a generator, which yields before each look at the ranks and is sent how long (s) that look may wait.
+
+    Args:
+        received: signals that this process receives; grows. turns: where the ranks ask for their turns (`launch.turns`).
+    """
+    before = failure.stopped(request.path)
+    folder = _claim(request, redo, is_gone)
+    path = folder.path
+    state = "failed"
+    reason = "the launcher was ended"
+    try:
+        ranks = _start(request, path, launcher, cold=cold, turns=turns)
         try:
-            ranks = _start(request, path, launcher, cold=cold)
-            try:
-                code = _watch(ranks, path, watch, received)
-            finally:
-                ranks.end()
-            state, reason = _outcome(path, code, ranks.failures, received)
-            if state == "complete":
-                exports.finish(
-                    path,
-                    request.layout.ranks,
-                    is_hurried=lambda: bool(received),
-                    say=lambda line: watch({}, f"{line}\n"),
-                )
-        except KeyboardInterrupt:
-            stopped = failure.stopped(path)
-            state, reason = ("stopped", f"interrupted; {stopped}") if stopped else ("failed", "interrupted")
-            raise
+            code = yield from _watch(ranks, path, watch, received)
         finally:
-            try:
-                _keep_notebook(request, path, state, reason)
-                folder.close(state, reason)
-            except OSError as error:
-                state, reason = "failed", f"{reason or 'complete'}; this could not be written: {error}"
+            ranks.end()
+        state, reason = _outcome(path, code, ranks.failures, received)
+        if state == "complete":
+            exports.finish(
+                path,
+                request.layout.ranks,
+                is_hurried=lambda: bool(received),
+                say=lambda line: watch({}, f"{line}\n"),
+            )
+    except KeyboardInterrupt:
+        stopped = failure.stopped(path)
+        state, reason = ("stopped", f"interrupted; {stopped}") if stopped else ("failed", "interrupted")
+        raise
+    finally:
+        try:
+            _keep_notebook(request, path, state, reason)
+            folder.close(state, reason)
+        except OSError as error:
+            state, reason = "failed", f"{reason or 'complete'}; this could not be written: {error}"
     if state == "complete":
         return path
     if state == "stopped":
@@ -167,12 +198,11 @@ def follow(request: Request, *, lines: bool = True) -> Iterator[Watch]:
         bar.close()
 
 
-def _cores(request: Request) -> contextlib.AbstractContextManager:
+def lock_cores(requests: Sequence[Request]) -> contextlib.AbstractContextManager:
     """The lock of this machine's cores, for which other runs wait; none for GPUs, and for shares, which the kernel
     enforces."""
-    if request.config.cores_per_rank or request.on_gpus:
-        return contextlib.nullcontext()
-    return core_lock.lock_cores(request.run_id)
+    locking = [request.run_id for request in requests if not (request.config.cores_per_rank or request.on_gpus)]
+    return core_lock.lock_cores(locking[0]) if locking else contextlib.nullcontext()
 
 
 def _claim(request: Request, redo: bool, is_gone: Callable[[Mapping[str, Any]], bool]) -> RunFolder:
@@ -193,9 +223,11 @@ def _claim(request: Request, redo: bool, is_gone: Callable[[Mapping[str, Any]], 
     return folder
 
 
-def _start(request: Request, folder: Path, launcher: Sequence[str], *, cold: bool) -> LocalRanks | ExternalLauncher:
+def _start(
+    request: Request, folder: Path, launcher: Sequence[str], *, cold: bool, turns: str
+) -> LocalRanks | ExternalLauncher:
     """Start the ranks, or the launcher that starts them."""
-    record = Launch(owner=str(folder), run=str(folder))
+    record = Launch(owner=str(folder), run=str(folder), turns=turns)
     environment = workspace.child_environment() | workspace.variables() | record.variables | {"PYTHONUNBUFFERED": "1"}
     arguments = [str(request.notebook), str(folder)]
     if not launcher and request.launcher:
@@ -207,7 +239,9 @@ def _start(request: Request, folder: Path, launcher: Sequence[str], *, cold: boo
     return LocalRanks(arguments, ranks, environment, log, cold=cold or request.starts_cold)
 
 
-def _watch(ranks: LocalRanks | ExternalLauncher, folder: Path, watch: Watch, received: Sequence[Signals]) -> int:
+def _watch(
+    ranks: LocalRanks | ExternalLauncher, folder: Path, watch: Watch, received: Sequence[Signals]
+) -> Generator[None, float, int]:
     """Until they end: forward signals, show the log, and kill them if they do not end in time after a signal or an
     error.
 
@@ -230,7 +264,7 @@ def _watch(ranks: LocalRanks | ExternalLauncher, folder: Path, watch: Watch, rec
             deadline = min(deadline, time.monotonic() + GRACE)
         if time.monotonic() > deadline:
             ranks.kill()
-        code = ranks.poll(POLL)
+        code = ranks.poll((yield))
         if log.exists():
             with log.open("rb") as file:
                 file.seek(position)

@@ -2,7 +2,8 @@
 
 A study file (`jobs/studies/<name>.toml`) has `[parameters]` shared by all runs and `[[series]]`, each with a
 notebook, a list of `ranks`, its own `parameters` and a `matrix` of values to combine; `[ladder]` is an ablation
-(`launch.ablation`), `ladder_of` the study whose ablation it uses; `[targets]` are its targets.
+(`launch.ablation`), `ladder_of` the study whose ablation it uses; `[targets]` are its targets. With `precision`, the
+half-width of its headline ratios' intervals, it makes further repeats: up to `at_most`, and until `minutes` are over.
 """
 
 from __future__ import annotations
@@ -14,12 +15,11 @@ import itertools
 import random
 import shlex
 import signal
-import socket
-import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from pydantic import Field, model_validator
@@ -27,14 +27,15 @@ from pydantic import Field, model_validator
 from hpc_utils import datasets, paths, provenance, signals, source_code, toml_config
 from hpc_utils.config import ConfigError, plain
 from hpc_utils.plural import counted
-from hpc_utils.records import ClaimedElsewhere, UnknownStudy, claim, identity, read_study
+from hpc_utils.records import UnknownStudy, identity, read_study
 from hpc_utils.records.folder import read_json
 from hpc_utils.records.load import Refused, digests, verify
 from hpc_utils.records.study import NotApplicable, ReportChapter, Series, StudyIndex, StudyRun, Targets
 from hpc_utils.toml_config import Strict
 
-from . import local
+from . import measure
 from .ablation import Ablation
+from .measure import show
 from .parameters import defaults, find_notebook
 from .request import Request, prepare
 from .target import Target
@@ -58,6 +59,9 @@ class Study(Strict):
     title: str
     about: str = ""
     repeats: int = Field(1, ge=1)
+    precision: float | None = Field(None, gt=0)
+    at_most: int = Field(8, ge=1)
+    minutes: float | None = Field(None, gt=0)
     parameters: dict[str, Any] = Field({})
     series: list[Series] = Field([])
     ablation: Ablation | None = Field(None, alias="ladder")
@@ -139,6 +143,7 @@ class Plan:
             about=self.study.about,
             chapters=self.study.chapters,
             targets=self.study.targets,
+            precision=self.study.precision,
             ablation=self.study.ablation and self.study.ablation.index(_refusal(self.study, self.target)),
             not_applicable=self.not_applicable,
             runs=runs,
@@ -185,7 +190,7 @@ class Plan:
         try:
             verify(run.path)
         except Refused as why:
-            _show(f"damaged: {run.run_id}: {why}; it is to do again; `hpc discard {run.run_id}` removes it")
+            show(f"damaged: {run.run_id}: {why}; it is to do again; `hpc discard {run.run_id}` removes it")
             return True
         return False
 
@@ -221,6 +226,7 @@ def plan(
     needs_data: bool = True,
     index: str = "",
     queued: Collection[str] = (),
+    further: Mapping[str, int] = MappingProxyType({}),
 ) -> Plan:
     """The study's runs on `target` (by default this machine), each repeat's in the study file's order.
 
@@ -228,7 +234,8 @@ def plan(
 
     Args:
         needs_data: its data set must be here, because runs are to be started.
-        index: the name of its index, if it is not the study's. queued: ids of runs in the queue.
+        index: the name of its index, if it is not the study's. queued: ids of runs in the queue. further: {run of a
+            configuration's first repeat: how many repeats it is to have}.
 
     Raises:
         StudyError: no such study, a wrong file, no such chapter, or a series that can run nowhere.
@@ -258,7 +265,8 @@ def plan(
                 )
             )
             continue
-        for repeat in range(1, max([repeats, *extra_repeats.values()]) + 1):
+        configuration_repeats = repeats
+        for repeat in range(1, max([repeats, *extra_repeats.values(), *further.values()]) + 1):
             # A seed of its own for each repeat: the spread of accuracy is then the method's, not one draw's.
             parameters = configuration.parameters | {
                 "repeat": repeat,
@@ -272,8 +280,10 @@ def plan(
                 )  # fmt: skip
             except ConfigError as error:
                 raise StudyError(f"{name}, [parameters] or series {configuration.series!r}: {error}") from None
+            if repeat == 1:
+                configuration_repeats = max(repeats, further.get(request.run_id, 0))
             begun = request.run_id in queued or request.state in ("complete", "running")
-            if repeat <= repeats or (request.run_id in extra_repeats and begun):
+            if repeat <= configuration_repeats or (request.run_id in extra_repeats and begun):
                 points.append(Point(configuration.series, configuration.ranks, repeat, request))
     points.sort(key=lambda point: point.repeat)
     return Plan(Path(name).stem, target.command.replace("STUDY", shlex.quote(name)), study, target, points, missing)
@@ -364,18 +374,26 @@ def _forecast(point: Point, target: Target) -> dict[str, Any]:
     }
 
 
-def execute(name: str, target: Target, *, cold: bool = False, redo: bool = False, outdated: bool = False) -> str:
-    """Run the missing runs on this machine (see `Plan.to_do`), one after another, and return the study's name.
+def execute(
+    name: str,
+    target: Target,
+    *,
+    cold: bool = False,
+    redo: bool = False,
+    outdated: bool = False,
+    further: Mapping[str, int] = MappingProxyType({}),
+) -> str:
+    """Run the missing runs on this machine (see `plan` and `Plan.to_do`), and return the study's name.
 
-    A run that fails does not end the study; one that another process here measures is waited for. All ranks are
-    forked from one forkserver, unless `cold`.
+    Those of a repeat take turns (`turns`), one repeat after another. A run that fails does not end the study; one that another
+    process here measures is waited for. All ranks are forked from one forkserver, unless `cold`.
 
     Raises:
         StudyError: as `plan`, or nothing of it can be run here.
         RunsFailed: after all others are complete.
         RunStopped: a signal stopped this process; the other runs are not started.
     """
-    study_plan = plan(name, target)
+    study_plan = plan(name, target, further=further)
     requests = study_plan.requests
     if not requests:
         raise StudyError(
@@ -383,28 +401,30 @@ def execute(name: str, target: Target, *, cold: bool = False, redo: bool = False
         )
     # Each with whether it is measured again although it is complete.
     todo = [(r, redo or r.state == "complete") for r in study_plan.to_do(redo=redo, outdated=outdated)]
-    _show(
+    show(
         f"{study_plan.study.title}: {counted(len(requests), 'run')}, {len(requests) - len(todo)} complete",
         *study_plan.impossible,
     )
     if not (redo or outdated):
-        _show(*study_plan.changes())
+        show(*study_plan.changes())
     study_plan.index(study_plan.name).write()
     begun = time.monotonic()
     failed = []
-    for number, (request, again) in enumerate(todo, 1):
-        pace = (time.monotonic() - begun) / (number - 1) if number > 1 else 0.0
-        left = f", about {pace * (len(todo) - number + 1) / 60:.1f} min left" if pace else ""
-        _show(f"[{number}/{len(todo)}{left}] {request.run_id}")
-        try:
-            _measure(request, again, cold)
-        except local.RunStopped:
-            raise
-        except (local.RunFailed, ClaimedElsewhere) as error:
+    done = 0
+    place = measure.Place(cold=cold)
+    for group in measure.groups(todo):
+        pace = (time.monotonic() - begun) / done if done else 0.0
+        left = f", about {pace * (len(todo) - done) / 60:.1f} min left" if pace else ""
+        several = len(group) > 1
+        last = f" to {done + len(group)}" if several else ""
+        what = f"in turn: repeat {group[0][0].config.repeat}" if several else group[0][0].run_id
+        show(f"[{done + 1}{last} of {len(todo)}{left}] {what}")
+        for request, error in measure.together(group, place) if several else measure.alone(group[0], place):
             if error.exit_code == signals.exit_code(signal.SIGTERM):  # before the run could be stopped in order
-                raise
+                raise error
             failed.append((request, str(error).partition("\n")[0]))
-            _show(f"not complete: {error}")
+            show(f"not complete: {error}")
+        done += len(group)
     if failures := [f"  {why}" for request, why in failed if request.state != "complete"]:
         summary = (
             f"{len(failures)} not complete, of {counted(len(todo), 'run')}; correct the cause, then repeat the command "
@@ -412,26 +432,3 @@ def execute(name: str, target: Target, *, cold: bool = False, redo: bool = False
         )
         raise RunsFailed("\n".join([summary, *failures]))
     return study_plan.name
-
-
-def _measure(request: Request, redo: bool, cold: bool) -> None:
-    """Run it, unless another process completes it meanwhile; one on this machine is waited for."""
-    try:
-        with local.follow(request, lines=False) as watch:
-            local.run(request, redo=redo, cold=cold, watch=watch)
-    except local.AlreadyComplete:
-        return
-    except ClaimedElsewhere:
-        _, owner = claim.current(request.path)
-        if owner and owner["host"] != socket.gethostname():
-            raise
-        _show("waiting: another process measures it")
-        time.sleep(0.5)
-        while request.state == "running":
-            time.sleep(0.5)
-        _measure(request, False, cold)
-
-
-def _show(*lines: str) -> None:
-    for line in lines:
-        print(line, file=sys.stderr, flush=True)

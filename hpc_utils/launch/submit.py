@@ -13,10 +13,11 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from filelock import FileLock
 from pydantic import BaseModel, Field
@@ -25,7 +26,7 @@ from hpc_utils import paths
 from hpc_utils.config import ConfigError
 from hpc_utils.records import atomic
 
-from . import job_environment, slurm_commands, study
+from . import job_environment, measure, slurm_commands, study
 from .cluster import Cluster, NodeType
 from .request import Layout, Request, prepare
 from .target import Target
@@ -34,10 +35,11 @@ ARRAY = 1000  # runs in an array, for Slurm's default MaxArraySize of 1001
 
 
 class SubmittedJob(BaseModel):
-    """One job; its task number i makes the run `runs[i]`. The report's job makes none."""
+    """One job; its task `tasks[i]` makes the run `runs[i]`. The report's job makes none."""
 
     id: str
     runs: list[str]
+    tasks: list[int]
 
 
 class Task(NamedTuple):
@@ -82,15 +84,21 @@ class Submission(BaseModel):
             repeats=repeats,
         )
 
-    def add(self, job_id: str, run_ids: list[str]) -> None:
-        """Note a job."""
-        self.jobs.append(SubmittedJob(id=job_id, runs=run_ids))
+    def add(self, job_id: str, tasks: Sequence[Sequence[str]] = ()) -> None:
+        """Note a job, and the ids of the runs of its tasks."""
+        numbers = [number for number, runs in enumerate(tasks) for _ in runs]
+        runs = [run for runs in tasks for run in runs]
+        self.jobs.append(SubmittedJob(id=job_id, runs=runs, tasks=numbers))
         atomic.write_json(self.path / "submission.json", self.model_dump(mode="json"))
 
     @property
     def tasks(self) -> list[Task]:
         """Every array task, then the report's job."""
-        runs = [Task(f"{job.id}_{place}", run) for job in self.jobs for place, run in enumerate(job.runs)]
+        runs = [
+            Task(f"{job.id}_{number}", run)
+            for job in self.jobs
+            for number, run in zip(job.tasks, job.runs, strict=True)
+        ]
         return runs + [Task(job.id, "") for job in self.jobs if not job.runs]
 
     @property
@@ -109,42 +117,51 @@ def submissions(study: str | None = None) -> list[Submission]:
     return [submission for submission in stored_submissions if study in (None, submission.study, submission.index)]
 
 
-def write_points(path: Path, requests: list[Request], *, redo: bool = False) -> None:
-    """Write the run of each task; the position in the list is the task's number."""
+def write_points(path: Path, tasks: Sequence[Sequence[Request]], *, redo: bool = False) -> None:
+    """Write the runs of each task."""
     points = [
         {
+            "task": number,
             "run_id": request.run_id,
             "notebook": str(request.notebook),
             "parameters": dict(request.inject),
             "layout": [request.layout.nodes, request.layout.ranks_per_node],
             "redo": redo or request.state == "complete",
         }
+        for number, requests in enumerate(tasks)
         for request in requests
     ]
     atomic.write_json(path, points)
 
 
-def read_point(path: Path, number: int) -> tuple[Request, bool]:
-    """The request of task `number`, prepared on the node that runs it, and whether it is to be measured again.
+def read_task(path: Path, number: int) -> list[tuple[Request, bool]]:
+    """The requests of task `number`, prepared on the node that runs them, each with whether it is to be measured again.
 
     Raises:
-        ConfigError: it is another run by now: code or cluster changed since it was submitted.
+        ConfigError: one is another run by now: code or cluster changed since it was submitted.
     """
-    point = json.loads(path.read_text())[number]
+    return [_read_point(path, point) for point in json.loads(path.read_text()) if point["task"] == number]
+
+
+def _read_point(path: Path, point: dict[str, Any]) -> tuple[Request, bool]:
     request = prepare(Path(point["notebook"]), point["parameters"], Layout(*point["layout"]), needs_data=False)
     if request.run_id != point["run_id"]:
         raise ConfigError(
-            f"{path}, point {number} was submitted as {point['run_id']}, but here it is {request.run_id}: the notebook, "
+            f"{path}: a point was submitted as {point['run_id']}, but here it is {request.run_id}: the notebook, "
             f"the configuration's defaults or HPC_CLUSTER changed since; submit it again"
         )
     return request, point["redo"]
 
 
 class Group(NamedTuple):
-    """Runs of one layout and launcher: one array job."""
+    """Runs of one launcher: one array job. A task's runs take turns on the nodes of the layout, which is the largest of them."""
 
     layout: Layout
-    requests: list[Request]
+    tasks: list[list[Request]]
+
+    @property
+    def requests(self) -> list[Request]:
+        return [request for requests in self.tasks for request in requests]
 
     @property
     def threads(self) -> int:
@@ -170,7 +187,7 @@ class Draft:
 
     @property
     def index(self) -> str:
-        return _index(self.plan.name, self.plan.target)
+        return index_name(self.plan.name, self.plan.target)
 
     @property
     def runs(self) -> int:
@@ -179,13 +196,13 @@ class Draft:
     @property
     def node_hours(self) -> float:
         """At most: if every job takes its whole time limit."""
-        return sum(len(group.requests) * group.layout.nodes for group in self.groups) * self._hours
+        return sum(len(group.tasks) * group.layout.nodes for group in self.groups) * self._hours
 
     @property
     def cost(self) -> float:
         """The same as the cluster bills it."""
         return sum(
-            len(group.requests)
+            len(group.tasks)
             * self.node.cost(group.layout.nodes, group.layout.ranks_per_node, self._hours, group.threads)
             for group in self.groups
         )
@@ -195,7 +212,8 @@ class Draft:
         return self.cluster.slurm.seconds / 3600
 
 
-def _index(study_name: str, target: Target) -> str:
+def index_name(study_name: str, target: Target) -> str:
+    """The name of a study's index on that target."""
     return f"{study_name}-{target.hardware}"
 
 
@@ -236,23 +254,28 @@ def draft(
     *,
     queued: Collection[str],
     repeats: int | None = None,
+    further: Mapping[str, int] = MappingProxyType({}),
+    in_turn: bool = False,
     **again: bool,
 ) -> Draft:
     """Find the missing runs, and with `again` those of `study.Plan.to_do`; nothing is written or submitted.
 
     Args:
-        queued: runs that earlier submissions make (`queued()`).
+        queued: runs that earlier submissions make (`queued()`). further: as of `study.plan`. in_turn: one job makes
+            all runs of a repeat, which take turns (`turns`), where they can.
 
     Raises:
         StudyError, ClusterError, DataError: a wrong file, or the data set is not here.
     """
     node = cluster.node(node_type)
     target = target_on(cluster, node, Path(name).stem, repeats)
-    plan = study.plan(name, target, index=_index(Path(name).stem, target), queued=queued)
+    plan = study.plan(name, target, index=index_name(Path(name).stem, target), queued=queued, further=further)
     missing = plan.to_do(**again)
     run_ids = {r.run_id for r in plan.requests}
     todo = [r for r in missing if r.run_id not in queued]
-    return Draft(plan, cluster, node, run_ids - {r.run_id for r in missing}, run_ids & set(queued), _groups(todo))
+    return Draft(
+        plan, cluster, node, run_ids - {r.run_id for r in missing}, run_ids & set(queued), _groups(todo, in_turn)
+    )
 
 
 def submit(
@@ -261,6 +284,8 @@ def submit(
     node_type: str = "",
     *,
     repeats: int | None = None,
+    further: Mapping[str, int] = MappingProxyType({}),
+    in_turn: bool = False,
     redo: bool = False,
     outdated: bool = False,
     announce: Callable[[Draft], None] = lambda draft: None,
@@ -278,7 +303,10 @@ def submit(
     with FileLock(
         paths.submissions() / ".lock"
     ):  # of several processes, one after another: no run is submitted twice
-        planned = draft(name, cluster, node_type, queued=queued(), repeats=repeats, redo=redo, outdated=outdated)
+        planned = draft(
+            name, cluster, node_type, queued=queued(), repeats=repeats, further=further, in_turn=in_turn,
+            redo=redo, outdated=outdated,
+        )  # fmt: skip
         announce(planned)
         planned.plan.index(planned.index).write()
         if not planned.groups:
@@ -287,9 +315,9 @@ def submit(
         job_environment.write_environment(submission.path, cluster, planned.node)
         for number, group in enumerate(planned.groups, 1):
             options, points, variables = _array(planned, submission.path, number)
-            write_points(points, group.requests, redo=redo)
+            write_points(points, group.tasks, redo=redo)
             job = slurm_commands.sbatch(options, _script("sweep"), [str(points)], environment=variables)
-            submission.add(job, [request.run_id for request in group.requests])
+            submission.add(job, [[request.run_id for request in requests] for requests in group.tasks])
         options = [
             *job_environment.options(cluster, planned.node, Layout(), devices=False),
             f"--job-name={_job_name(planned)}-report",
@@ -298,7 +326,7 @@ def submit(
             job_environment.output(submission.path, "%j"),
         ]
         variables = job_environment.variables(submission.path, Layout())
-        submission.add(slurm_commands.sbatch(options, _script("report"), [planned.index], environment=variables), [])
+        submission.add(slurm_commands.sbatch(options, _script("report"), [planned.index], environment=variables))
         return planned, submission
 
 
@@ -319,7 +347,7 @@ def _array(planned: Draft, folder: Path, number: int) -> tuple[list[str], Path, 
     options = [
         *job_environment.options(planned.cluster, planned.node, group.layout, threads=group.threads),
         f"--job-name={_job_name(planned)}",
-        f"--array=0-{len(group.requests) - 1}",
+        f"--array=0-{len(group.tasks) - 1}",
         f"--time={slurm.time}",
         f"--signal=B:USR1@{slurm.signal_seconds}",
         job_environment.output(folder, "%A_%a"),
@@ -351,13 +379,24 @@ def queued() -> set[str]:
     return {task.run_id for task in tasks if task.id in jobs and not jobs[task.id].state.is_over}
 
 
-def _groups(requests: list[Request]) -> list[Group]:
-    """Runs by layout and launcher, at most `ARRAY` together. With several layouts, also by repeat, in turn: else one
-    layout's repeats would all be measured before the next one's, and a drift of the machine would look like scaling.
+def _groups(requests: list[Request], in_turn: bool) -> list[Group]:
+    """With `in_turn` first those of each repeat that can take turns. Then runs by layout and launcher, at most `ARRAY` together.
+    With several layouts, also by repeat, in turn: else one layout's repeats would all be measured before the next one's,
+    and a drift of the machine would look like scaling.
     """
+    if in_turn:
+        tasks = [group for group in measure.groups([(request, False) for request in requests]) if len(group) > 1]
+        together = [[request for request, _ in group] for group in tasks]
+        members = [request for group in together for request in group]
+        rest = _groups([request for request in requests if request not in members], False)
+        if not members:
+            return rest
+        nodes = max(request.layout.nodes for request in members)
+        ranks_per_node = max(request.layout.ranks_per_node for request in members)
+        return [Group(Layout(nodes, ranks_per_node), together), *rest]
     several = len({request.layout for request in requests}) > 1
     members_by_key: dict[tuple[int, Layout, bool, int], list[Request]] = {}
     for place, request in enumerate(requests):
         key = request.config.repeat if several else 0, request.layout, request.launcher is not None, place // ARRAY
         members_by_key.setdefault(key, []).append(request)
-    return [Group(layout, members) for (_, layout, *_), members in members_by_key.items()]
+    return [Group(layout, [[run] for run in members]) for (_, layout, *_), members in members_by_key.items()]

@@ -72,6 +72,16 @@ def listed(nvml: Any) -> list[dict[str, Any]]:
     return gpus
 
 
+def free_memory() -> list[int]:
+    """B that are free on each GPU of this machine; [] without a driver."""
+    if not installed():
+        return []
+    nvml = library()
+    handles = map(nvml.nvmlDeviceGetHandleByIndex, range(nvml.nvmlDeviceGetCount()))
+    memory = (_query(nvml, "nvmlDeviceGetMemoryInfo", handle) for handle in handles)
+    return [of_gpu.free if of_gpu else 0 for of_gpu in memory]
+
+
 def _query(nvml: Any, function: str, *arguments: Any) -> Any:
     try:
         return getattr(nvml, function)(*arguments)

@@ -4,6 +4,7 @@ request.json     the request to the launcher
 run.json         the measurement: id, parameters, layout, device
 provenance.json  code digest, commit, versions, hardware, job
 epochs.csv       one row per epoch
+rounds.csv       one row per turn, if it took turns with other runs
 steps.csv.gz     one row per step and rank
 ranks.csv        one row per rank
 status.json      running | complete | stopped | failed, and the reason; digests of the tables of a complete run

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 # Columns of `ranks.csv` whose largest value becomes a column of the run.
+ROUNDS = "rounds.csv"
 LARGEST = (
     "peak_allocated_bytes", "peak_rss_bytes", "mean_allocated_bytes", "mode_allocated_bytes", "mean_rss_bytes",
     "mode_rss_bytes", "page_faults", "cpu_seconds", "throttled_seconds", "outside_seconds", "steal_seconds",
@@ -34,7 +35,8 @@ class Records:
     """All runs of a result set.
 
     Attributes:
-        runs: one row per complete run; columns as in `schema.RUNS`.
+        runs: one row per complete run; columns as in `schema.RUNS`, and `blocks`: {(session, round): seconds of that block over
+            the run's mean for as many samples} of runs that took turns, else {}.
         epochs: one row per epoch, `run_id` in front; columns as in `schema.EPOCHS` and any metric of a
             workload's own.
         refused: {run id: why its records cannot be true}.
@@ -89,7 +91,7 @@ def load(results: Path | None = None, *, study: str | None = None) -> Records:
     columns = ["run_id", *schema.names(schema.EPOCHS)]
     metrics = sorted({name for row in epochs for name in row}.difference(columns))  # a workload's own metrics
     return Records(
-        pd.DataFrame(runs, columns=schema.names(schema.RUNS)),
+        pd.DataFrame(runs, columns=[*schema.names(schema.RUNS), "blocks"]),
         pd.DataFrame(epochs, columns=columns + metrics),
         refused,
         unfinished,
@@ -114,11 +116,22 @@ def load_run(folder: Path) -> dict[str, Any]:
     }
 
 
+def load_rounds(runs: pd.DataFrame, results: Path) -> pd.DataFrame:
+    """The rounds of those of `runs` that took turns: `run_id` and the columns of `schema.ROUNDS`."""
+    import pandas as pd
+
+    tables = {run.run_id: _table(results / run.path / ROUNDS) for run in runs.itertuples() if run.blocks}
+    rows = [{"run_id": run_id} | row for run_id, table in tables.items() for row in table]
+    return pd.DataFrame(rows, columns=["run_id", *schema.names(schema.ROUNDS)]).astype({"session": str})
+
+
 def collect(results: Path | None = None) -> Records:
     """Load everything and write `csv/runs.csv` and `csv/epochs.csv` next to the runs; a packed set has the latter."""
     results = Path(results or paths.results())
     records = load(results)
-    tables = {"runs": records.runs} | ({} if (results / packed.RUNS).is_file() else {"epochs": records.epochs})
+    tables = {"runs": records.runs.drop(columns="blocks")} | (
+        {} if (results / packed.RUNS).is_file() else {"epochs": records.epochs}
+    )
     for name, frame in tables.items():
         text = frame.to_csv(index=False, lineterminator="\n")
         atomic.write_text(results / "csv" / f"{name}.csv", text)
@@ -186,9 +199,12 @@ def _read(folder: Path, results: Path) -> tuple[dict[str, Any], list[dict[str, A
             raise Refused(f"{name} is missing or incomplete")
     epochs = _table(folder / "epochs.csv")
     ranks = _table(folder / "ranks.csv")
+    rounds = _table(folder / ROUNDS) if packed.holder(folder / ROUNDS) else []
     try:
         fault = next(checks.run_faults(run, origin, epochs, ranks), None) or _changed(folder)
         row = None if fault else _row(folder, results, run, origin, epochs, ranks)
+        if row:
+            row["blocks"] = _blocks(rounds, row["throughput"])
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         fault = f"a value is missing or of the wrong kind ({type(error).__name__}: {error})"
     if fault:
@@ -239,6 +255,15 @@ def _row(
         "started": origin.get("collected_at"),
         "torch": (origin.get("versions") or {}).get("torch"),
         "path": folder.relative_to(results).as_posix(),
+    }
+
+
+def _blocks(rounds: list[dict], throughput: float) -> dict[tuple[str, int], float]:
+    """`Records.runs.blocks`; round 0 is a step alone, which tells how long the blocks are to be."""
+    return {
+        (str(row["session"]), row["round"]): row["seconds"] / row["samples"] * throughput
+        for row in rounds
+        if row["round"]
     }
 
 

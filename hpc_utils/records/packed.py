@@ -4,6 +4,7 @@ runs.jsonl        first line: values that several runs share; then one line per 
                   and the columns of its tables
 csv/epochs.csv    the tables of all runs, `run_id` in front
 csv/ranks.csv
+csv/rounds.csv    if runs took turns
 csv/steps.csv.gz
 files.zip         all other files: profiles, monitors, and what the tables would not reproduce byte for byte
 
@@ -34,7 +35,12 @@ from . import atomic
 
 RUNS, FILES = paths.PACKED, "files.zip"
 DOCUMENTS = {f"{name}.json": name for name in ("request", "run", "provenance", "status")}
-TABLES = {"epochs.csv": "csv/epochs.csv", "ranks.csv": "csv/ranks.csv", "steps.csv.gz": "csv/steps.csv.gz"}
+TABLES = {
+    "epochs.csv": "csv/epochs.csv",
+    "ranks.csv": "csv/ranks.csv",
+    "rounds.csv": "csv/rounds.csv",
+    "steps.csv.gz": "csv/steps.csv.gz",
+}
 SHARED = "$shared"
 DONE = ".packed"  # the folders of the runs, while they are deleted
 LONG = 100  # characters from which a value that occurs twice is shared

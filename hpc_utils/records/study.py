@@ -117,6 +117,7 @@ class StudyIndex(Strict):
     about: str = ""
     chapters: list[ReportChapter] = Field([])
     targets: Targets = Field(Targets())
+    precision: float | None = None
     ablation: AblationIndex | None = Field(None, alias="ladder")
     not_applicable: list[NotApplicable] = Field([])
     runs: list[StudyRun]

@@ -42,18 +42,19 @@ class Consensus:
     """The most urgent request over all ranks, by a host-side reduction of two numbers about once a second.
 
     Every rank calls `poll` equally often. The second number is the time since the last reduction on the slowest rank,
-    from which all ranks derive the same number of calls per second.
+    from which all ranks derive the same number of calls per second. `clock`: in s, without what the run waited.
     """
 
-    def __init__(self, ranks: Ranks) -> None:
+    def __init__(self, ranks: Ranks, clock: Callable[[], float] = time.monotonic) -> None:
         self._ranks = ranks
+        self._clock = clock
         self._every = 1
         self.begin()
 
     def begin(self) -> None:
         """Restart the clock: time before this call does not count."""
         self._calls = 0
-        self._since = time.monotonic()
+        self._since = self._clock()
 
     def poll(self, request: StopRequest) -> StopRequest:
         """Return the request over all ranks if a reduction is due, else `NONE`."""
@@ -62,9 +63,7 @@ class Consensus:
         self._calls += 1
         if self._calls < self._every:
             return StopRequest.NONE
-        agreed, elapsed = self._ranks.max(
-            torch.tensor([request, time.monotonic() - self._since], dtype=torch.float64)
-        )
+        agreed, elapsed = self._ranks.max(torch.tensor([request, self._clock() - self._since], dtype=torch.float64))
         per_period = self._calls * PERIOD / max(float(elapsed), 1e-9)
         self._every = max(1, min(2 * self._every, round(per_period)))
         self.begin()
@@ -80,18 +79,23 @@ class CheckpointPolicy:
 
     Args:
         received: signals received so far; grows during training.
-        writing: whether the last checkpoint is still being written (rank 0).
+        writing: whether the last checkpoint is still being written (rank 0). clock: of `Consensus`.
     """
 
     def __init__(
-        self, config: RunConfig, ranks: Ranks, received: Sequence[Signals], writing: Callable[[], bool]
+        self,
+        config: RunConfig,
+        ranks: Ranks,
+        received: Sequence[Signals],
+        writing: Callable[[], bool],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._config = config
         self._is_main = ranks.is_main
         self._received = received
         self._writing = writing
-        self._steps = Consensus(ranks)
-        self._evaluation = Consensus(ranks)
+        self._steps = Consensus(ranks, clock)
+        self._evaluation = Consensus(ranks, clock)
         self.taken(0)
 
     def taken(self, epochs: int) -> None:

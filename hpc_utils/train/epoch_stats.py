@@ -22,6 +22,7 @@ from . import energy, memory
 from .energy import EnergyMeter
 from .ranks import Ranks
 from .timing import PHASES, StepTime
+from .turns import Turn
 
 Usage = Counter  # seconds, and the values of `UsageMeter._read`
 
@@ -73,6 +74,7 @@ class EpochStats:
         samples: samples trained on. usage: usage while the clock ran. paused: seconds paused for checkpoints.
         lr: learning rate of the last step. sums: loss and metrics, summed over samples (float64 scalars).
         steps: step times before the last restart. restarts: how often the epoch was resumed from a checkpoint.
+        block: the steps since this run's last turn began, if it takes turns. blocks: those before it.
     """
 
     samples: int = 0
@@ -82,11 +84,29 @@ class EpochStats:
     sums: dict[str, Tensor] = field(default_factory=dict)
     steps: list[StepTime] = field(default_factory=list)
     restarts: int = 0
+    block: dict[str, Any] | None = None
+    blocks: list[dict[str, Any]] = field(default_factory=list)
+
+    def begin_block(self, turn: Turn | None) -> None:
+        """Count what follows as the block of `turn`, too."""
+        if self.block:
+            self.blocks.append(self.block)
+        count = {"steps": 0, "samples": 0, "seconds": 0.0}
+        self.block = turn and {"session": turn.session, "round": turn.round, "place": turn.place, **count}
+
+    def add_usage(self, usage: Usage) -> None:
+        self.usage.update(usage)
+        if self.block:
+            self.block["seconds"] += usage["seconds"]
+            self.block["ended"] = time.time()
 
     def add_step(self, samples: int, loss: Tensor | float | None, lr: float | None, sums: dict) -> None:
         """Add one step; `loss` is the mean over its samples, `sums` are sums over them."""
         self.samples += samples
         self.lr = lr
+        if self.block:
+            self.block["steps"] += 1
+            self.block["samples"] += samples
         if loss is not None:
             self._add("loss", _double(loss) * samples)
         for name, value in sums.items():
@@ -99,7 +119,8 @@ class EpochStats:
         """Return tensors and plain values for a checkpoint; `steps` are the steps since the last restart."""
         sums = {name: value.cpu() for name, value in self.sums.items()}
         steps = [(step.seconds, step.phases) for step in self.steps + steps]
-        return vars(self) | {"usage": dict(self.usage), "sums": sums, "steps": steps}
+        # A block that is not over is lost with the run.
+        return vars(self) | {"usage": dict(self.usage), "sums": sums, "steps": steps, "block": None}
 
     @classmethod
     def continued(cls, state: dict[str, Any], device: torch.device) -> EpochStats:
@@ -113,8 +134,11 @@ def _double(value: Tensor | float) -> Tensor:
     return torch.as_tensor(value).detach().double()  # a sum in bf16 would stop growing
 
 
-def reduce(number: int, stats: EpochStats, ranks: Ranks, counter: str) -> tuple[dict[str, Any], list[list[StepTime]]]:
-    """Reduce epoch `number` over all ranks: on rank 0 its row and each rank's steps, elsewhere ({"epoch": number}, []).
+def reduce(
+    number: int, stats: EpochStats, ranks: Ranks, counter: str
+) -> tuple[dict[str, Any], list[list[StepTime]], list[dict[str, Any]]]:
+    """Reduce epoch `number` over all ranks: on rank 0 its row, each rank's steps, and a row for each block of steps; elsewhere
+    ({"epoch": number}, [], []).
 
     Args:
         counter: name of this rank's energy counter.
@@ -122,11 +146,20 @@ def reduce(number: int, stats: EpochStats, ranks: Ranks, counter: str) -> tuple[
     names = sorted(stats.sums)
     totals = torch.tensor([stats.samples, *(float(stats.sums[name]) for name in names)], dtype=torch.float64)
     samples, *sums = ranks.sum(totals).tolist()
-    everyone = ranks.gather((stats.usage, stats.paused, stats.steps, counter))
+    everyone = ranks.gather((stats.usage, stats.paused, stats.steps, stats.blocks, counter))
     if not everyone:
-        return {"epoch": number}, []
+        return {"epoch": number}, [], []
     longest = max(usage["seconds"] for usage, *_ in everyone)
-    times = [steps for _, _, steps, _ in everyone]
+    times = [steps for _, _, steps, *_ in everyone]
+    blocks = [
+        {
+            **block[0],
+            "epoch": number,
+            "samples": sum(part["samples"] for part in block),
+            "seconds": max(part["seconds"] for part in block),
+        }
+        for block in zip(*(blocks for *_, blocks, _ in everyone), strict=True)
+    ]
     row = {
         "epoch": number,
         "restarts": stats.restarts,
@@ -142,7 +175,7 @@ def reduce(number: int, stats: EpochStats, ranks: Ranks, counter: str) -> tuple[
         **distribution([step for steps in times for step in steps]),
         **{f"train_{name}": total / samples for name, total in zip(names, sums, strict=True)},
     }
-    return row, times
+    return row, times, blocks
 
 
 def distribution(steps: list[StepTime]) -> dict[str, float]:

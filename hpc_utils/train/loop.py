@@ -83,7 +83,9 @@ class Trainer:
         self._device_lr = torch.tensor(self.peak_lr, device=device)
         self._fresh_optimizer()
         self.checkpoints = Checkpoints(recorder.path / CHECKPOINTS, recorder.remark)
-        self.policy = CheckpointPolicy(config, ranks, received, lambda: self.checkpoints.busy)
+        self.policy = CheckpointPolicy(
+            config, ranks, received, lambda: self.checkpoints.busy, lambda: time.monotonic() - recorder.waited
+        )
         self.epoch, self.step = 1, 0
         recorder.expect(config.epochs, len(self.sampler))
         recorder.facts |= {

@@ -23,8 +23,10 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from hpc_utils import workspace
 from hpc_utils.records import checks
 from hpc_utils.records.folder import profiled_files
+from hpc_utils.workspace import Launch
 
 from . import energy, epoch_stats
 from .epoch_stats import EpochStats, Usage, UsageMeter
@@ -36,6 +38,7 @@ from .progress import Progress
 from .ranks import Ranks, present
 from .run_writer import RunWriter, launched_folder
 from .timing import StepClock
+from .turns import Turns
 
 T = TypeVar("T")
 
@@ -102,6 +105,8 @@ class Recorder:
         self._total = Usage()
         self._in_epoch = False
         self._is_carried = False  # whether the next epoch continues a checkpointed one
+        self._rounds: list[dict[str, Any]] = []
+        self.waited = 0.0  # s, for this run's turns
         # A captured step has no phase but the wait for data, which is not compared with others of the same step.
         every = 1 if self.parameters.get("step_graph") else self.parameters.get("phase_every", 4)
         self._clock = StepClock(ranks.device, every)
@@ -119,6 +124,7 @@ class Recorder:
     def __enter__(self) -> Recorder:
         problem: Exception | None = None
         folder = launched_folder(take=True)
+        self._turns = Turns(workspace.launch() if folder else Launch(), self.ranks.rank)
         if self.ranks.is_main:
             try:
                 self._writer = RunWriter(
@@ -223,11 +229,13 @@ class Recorder:
         last = self._expected or (done + len(batches) if isinstance(batches, Sized) else None)
         for observer in self._observers:
             observer.on_epoch(self.rows, done + 1, last)
-        self.ranks.barrier()
-        self._usage.start()
         self._clock.start()
+        self._begin_block()
         source = iter(batches)
         while True:
+            if self._turns.is_over(len(self._stats.steps) + self._clock.steps):
+                self._end_block()
+                self._begin_block()
             self._profile.begin_step()
             try:
                 batch = next(source)
@@ -236,9 +244,24 @@ class Recorder:
             self.lap("data")
             yield batch
         self._profile.end_epoch()
-        self.ranks.synchronize()
-        self._stats.usage.update(self._usage.stop())
+        self._end_block()
         self._close_epoch()
+
+    def _begin_block(self) -> None:
+        """Wait for this run's turn, then start the clock on all ranks."""
+        block = self._stats.block or {"steps": 0}
+        step_seconds = block["seconds"] / block["steps"] if block["steps"] else 0.0
+        begun = time.monotonic()
+        turn = self._turns.take(len(self._stats.steps) + self._clock.steps, self._expected, step_seconds)
+        self.waited += time.monotonic() - begun
+        self._stats.begin_block(turn)
+        self.ranks.barrier()
+        self._usage.start()
+        self._clock.skip()
+
+    def _end_block(self) -> None:
+        self.ranks.synchronize()
+        self._stats.add_usage(self._usage.stop())
 
     def _close_epoch(self) -> None:
         self._in_epoch = False
@@ -251,10 +274,13 @@ class Recorder:
             )
         self._total.update(stats.usage)
         self._total.update(steps=len(stats.steps), samples=stats.samples)
-        row, times = epoch_stats.reduce(len(self.rows) + 1, stats, self.ranks, self._energy.name)
+        stats.begin_block(None)
+        row, times, blocks = epoch_stats.reduce(len(self.rows) + 1, stats, self.ranks, self._energy.name)
         self.rows.append(row)
+        self._rounds += blocks
         if self._writer:
             self._writer.write_epochs(self.rows)
+            self._writer.write_rounds(self._rounds)
             self._writer.append_steps(row["epoch"], times)
 
     @contextlib.contextmanager
@@ -263,7 +289,7 @@ class Recorder:
         self.ranks.synchronize()
         begun = time.perf_counter()
         if self._in_epoch:
-            self._stats.usage.update(self._usage.stop())
+            self._stats.add_usage(self._usage.stop())
         yield
         self.ranks.barrier()
         seconds = time.perf_counter() - begun
@@ -330,7 +356,7 @@ class Recorder:
 
     def state(self) -> dict[str, Any]:
         """Return the records so far for a checkpoint, as tensors and plain values. Call it on rank 0, while paused."""
-        return {"rows": self.rows, "writer": self._writer.state()}
+        return {"rows": self.rows, "rounds": self._rounds, "writer": self._writer.state()}
 
     def own_state(self) -> dict[str, Any]:
         """Return this rank's counts so far for a checkpoint, as tensors and plain values. Call it while paused."""
@@ -342,6 +368,7 @@ class Recorder:
     def restore(self, state: dict[str, Any], rank_state: dict[str, Any], *, epoch: int, step: int) -> None:
         """Continue from both states, in `epoch` after `step` steps. Call it between epochs."""
         self.rows = state["rows"]
+        self._rounds = state["rounds"]
         self._total = Usage(rank_state["total"])
         self._memory.restore(rank_state["memory"])
         self._is_carried = rank_state["epoch"] is not None
@@ -351,6 +378,7 @@ class Recorder:
             self._writer.restore(state["writer"], epoch=epoch, step=step)
             if self.rows:
                 self._writer.write_epochs(self.rows)
+                self._writer.write_rounds(self._rounds)
 
     def _require_closed(self) -> None:
         if self._in_epoch:

@@ -120,6 +120,11 @@ class RunWriter:
         metrics = sorted({name for row in rows for name in row} - set(columns))
         self.folder.write_table("epochs.csv", columns + metrics, map(_without_nan, rows))
 
+    def write_rounds(self, rows: Sequence[Row]) -> None:
+        """Write `rounds.csv`, if the run takes turns."""
+        if rows:
+            self.folder.write_table("rounds.csv", schema.names(schema.ROUNDS), rows)
+
     def append_steps(self, epoch: int, times: Sequence[Sequence[StepTime]]) -> None:
         """Append every rank's steps of an epoch to `steps.csv.gz`."""
         rows = [

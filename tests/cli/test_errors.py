@@ -86,7 +86,7 @@ def test_the_status_next_to_a_half_dead_rehearsal_cluster_is_that_of_the_records
     monkeypatch.setattr(rehearsal, "find_cluster", find)
     monkeypatch.delenv("SLURM_CONF", raising=False)
     with workspace.using(HPC_RESULTS=str(tmp_path)):
-        Submission.begin("strong", "strong", "rehearsal", "cpu").add("7", ["a-run"])
+        Submission.begin("strong", "strong", "rehearsal", "cpu").add("7", [["a-run"]])
         done = CliRunner().invoke(cli.main, ["status"])
         assert done.exit_code == 0 and done.stderr.startswith("cluster rehearsal has lost slurmdbd")
         assert done.stdout.endswith("1 LOST\n") and "`hpc retry`" in done.stdout

@@ -17,7 +17,7 @@ from hpc_utils.config import RunConfig, parse_assignments
 from hpc_utils.launch import slurm_commands, status
 from hpc_utils.launch import study as studies
 from hpc_utils.launch.request import Layout, prepare
-from hpc_utils.launch.submit import ARRAY, Submission, _groups, read_point, submissions, write_points
+from hpc_utils.launch.submit import ARRAY, Submission, _groups, read_task, submissions, write_points
 from hpc_utils.launch.target import Target
 from hpc_utils.provenance.gpu import Gpu
 from hpc_utils.records import RunFolder, compute_profile, probes, read_study
@@ -58,6 +58,17 @@ def test_a_matrix_expands_and_repeats_are_interleaved(write) -> None:
     assert {(p.repeat, p.request.config.seed) for p in plan.points} == {(1, 7), (2, 8)}
     elsewhere = studies.plan(write(GOOD), Target("there-gpu", ranks_per_node=4))
     assert not {r.run_id for r in plan.requests} & {r.run_id for r in elsewhere.requests}
+
+
+def test_further_repeats_are_those_of_the_configurations_that_need_them(write) -> None:
+    study = write(GOOD)
+    first = studies.plan(study).points[0].request.run_id
+    plan = studies.plan(study, further={first: 4})
+    further = sorted((point.series, point.ranks, point.repeat) for point in plan.points if point.repeat > 2)
+    assert further == [("strong", 1, 3), ("strong", 1, 4), ("weak", 1, 3), ("weak", 1, 4)]
+    assert sorted(run.config.repeat for run in plan.requests if run.config.repeat > 2) == [3, 4], (
+        "one run, of two series"
+    )
 
 
 def test_no_configuration_is_always_measured_first(write) -> None:
@@ -125,7 +136,7 @@ def test_more_threads_than_cores_are_not_applicable(write) -> None:
         plan = studies.plan(write(text), Target("there", cores=cores))
         strong = [point.request for point in plan.points if point.series == "strong"]
         assert {request.config.threads_per_rank for request in strong} == threads
-    (group,) = _groups([request for request in strong if request.layout.ranks == 1])
+    (group,) = _groups([request for request in strong if request.layout.ranks == 1], in_turn=False)
     assert group.threads == 3, "all jobs of an array have cores for the most threads"
 
 
@@ -197,11 +208,25 @@ def test_each_rate_of_the_links_is_forecast_where_there_are_links(write) -> None
 
 def test_a_task_finds_its_run_and_whether_it_is_to_be_measured_again(results: Path, tmp_path: Path) -> None:
     asked = [prepare(paths.notebooks() / "02_ddp.ipynb", {"repeat": n}, Layout(2, 1)) for n in (1, 2)]
-    write_points(tmp_path / "points.json", asked, redo=True)
-    request, again = read_point(tmp_path / "points.json", 1)
-    assert (request.run_id, request.layout, again) == (asked[1].run_id, Layout(2, 1), True)
-    groups = _groups(asked[:1] * (ARRAY + 1))
-    assert [len(group.requests) for group in groups] == [ARRAY, 1], "Slurm refuses larger arrays"
+    write_points(tmp_path / "points.json", [asked[:1], asked], redo=True)
+    tasks = [read_task(tmp_path / "points.json", number) for number in (0, 1)]
+    assert [[request.run_id for request, _ in task] for task in tasks] == [
+        [asked[0].run_id], [run.run_id for run in asked]
+    ]  # fmt: skip
+    assert all((request.layout, again) == (Layout(2, 1), True) for task in tasks for request, again in task)
+    groups = _groups(asked[:1] * (ARRAY + 1), in_turn=False)
+    assert [len(group.tasks) for group in groups] == [ARRAY, 1], "Slurm refuses larger arrays"
+
+
+def test_a_job_makes_the_runs_of_a_repeat_that_can_take_turns(write) -> None:
+    text = GOOD.replace('precision = ["fp32", "bf16"]', """loader_workers = [0, 1], loader = ["workers"]""")
+    requests = studies.plan(write(text), Target("there", ranks_per_node=1, most_nodes=2)).requests
+    in_turn, *others = _groups(requests, in_turn=True)
+    assert in_turn.layout == Layout(2, 1) and [len(task) for task in in_turn.tasks] == [4, 4]
+    assert [{request.config.repeat for request in task} for task in in_turn.tasks] == [{1}, {2}]
+    alone = [request for group in others for (request,) in group.tasks]
+    assert {request.config.loader_workers for request in alone} == {1}
+    assert len(alone) + len(in_turn.requests) == len(requests)
 
 
 SHORT = """parallel = "none"
@@ -385,7 +410,7 @@ def test_a_ceiling_below_the_target_is_in_the_plan_and_precedes_the_first_job(
 
 
 def test_a_failed_run_keeps_its_reason_when_the_cluster_is_down(results: Path, monkeypatch, tmp_path: Path) -> None:
-    Submission.begin("small", "small-here", "rehearsal", "cpu", None).add("7", ["forgotten", "diverged"])
+    Submission.begin("small", "small-here", "rehearsal", "cpu", None).add("7", [["forgotten"], ["diverged"]])
     RunFolder.claimed(results / "runs/diverged").close("failed", "rank 0 raised NonFiniteLoss: the loss became nan")
     monkeypatch.setenv("HPC_REHEARSAL", str(tmp_path / "none"))
     monkeypatch.delenv("SLURM_CONF", raising=False)
@@ -401,7 +426,7 @@ def test_a_dry_run_needs_no_slurm_and_a_submission_does(write, monkeypatch, resu
     monkeypatch.setattr(slurm_commands, "jobs", refuse)
     cluster = tmp_path / "cluster.toml"
     cluster.write_text(CLUSTER)
-    Submission.begin("small", "small-there", "rehearsal", "cpu").add("7", ["earlier"])
+    Submission.begin("small", "small-there", "rehearsal", "cpu").add("7", [["earlier"]])
     command = ["submit", write(GOOD), "--cluster", str(cluster)]
     dry, real = (CliRunner().invoke(main, [*command, *more]) for more in (["--dry-run"], []))
     assert dry.exit_code == 0, dry.output
@@ -413,7 +438,7 @@ def test_a_lacking_report_is_written_by_hpc_report_and_starts_no_cluster(
     results: Path, monkeypatch, tmp_path: Path
 ) -> None:
     made = Submission.begin("small", "small-here", "rehearsal", "cpu")
-    made.add("7", ["only"])
+    made.add("7", [["only"]])
     made.add("8", [])
     RunFolder.claimed(results / "runs/only").close("complete")
     monkeypatch.setenv("HPC_REHEARSAL", str(tmp_path / "none"))

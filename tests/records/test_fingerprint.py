@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,18 @@ def test_any_change_of_a_record_changes_the_fingerprint(run: Path, name: str) ->
     changed = fingerprint.of_run(run)
     path.unlink()
     assert len({changed, fingerprint.of_run(run), fingerprint.of_run(RUN)}) == 3
+
+
+def test_rounds_count_only_in_runs_that_took_turns(run: Path) -> None:
+    rounds = run / "rounds.csv"
+    rounds.unlink(missing_ok=True)
+    parts = "".join(f"{name}\0{fingerprint.of_file(run / name)}\0" for name in fingerprint.RECORDS)
+    alone = fingerprint.of_run(run)
+    assert alone == hashlib.sha256(parts.encode()).hexdigest()
+    rounds.write_text("round\n1\n")
+    in_turn = fingerprint.of_run(run)
+    rounds.write_text("round\n2\n")
+    assert len({alone, in_turn, fingerprint.of_run(run)}) == 3
 
 
 def test_paths_of_this_machine_do_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

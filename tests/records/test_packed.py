@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from hpc_utils import paths, records
-from hpc_utils.records import RunFolder, fingerprint, packed
+from hpc_utils.records import RunFolder, fingerprint, packed, schema
 from hpc_utils.records.folder import read_json, state
 from hpc_utils.records.load import Refused, verify
 
@@ -56,6 +56,27 @@ def test_load_gives_the_same_frames_and_every_file_is_kept(two: dict[str, bytes]
         pd.testing.assert_frame_equal(own["steps"], tables[run]["steps"], check_exact=True)
     assert {name: plain(packed.content(results / name)) for name in two} == two
     assert fingerprint.profile_files(results, "ab") == [f"runs/b/profile/rank{rank}.trace.json.gz" for rank in (0, 1)]
+
+
+def test_the_rounds_of_a_run_that_took_turns_are_kept(record: Callable[..., Path], results: Path) -> None:
+    for name in ("alone", "in_turn"):
+        run = record(name)
+    row = {"session": "session-1", "place": 2, "epoch": 1, "steps": 1, "samples": 64, "ended": 1.5}
+    rows = [row | {"round": number, "seconds": seconds} for number, seconds in enumerate((0.1, 0.30000000000000004))]
+    RunFolder(run).write_table("rounds.csv", schema.names(schema.ROUNDS), rows)
+    RunFolder(run).set_status("complete")
+    before = (run / "rounds.csv").read_bytes()
+    prints = [fingerprint.of_run(folder) for folder in packed.folders(results)]
+    blocks = [{}, {("session-1", 1): pytest.approx(0.3 / 64 * 640 / 2.1)}]
+    assert records.load().runs.blocks.tolist() == blocks
+    packed.pack(results)
+    assert packed.content(run / "rounds.csv") == before
+    assert ["rounds.csv" in packed.names(folder) for folder in packed.folders(results)] == [False, True]
+    assert [fingerprint.of_run(folder) for folder in packed.folders(results)] == prints
+    assert records.load().runs.blocks.tolist() == blocks
+    table = results / "csv/rounds.csv"
+    table.write_bytes(table.read_bytes()[:-1])
+    assert list(records.load().refused) == ["in_turn"]
 
 
 def test_a_packed_run_can_be_copied_and_damaged_steps_are_refused(two: dict[str, bytes], results: Path) -> None:

@@ -118,7 +118,7 @@ def test_real_runs_write_the_schemas_columns_and_no_other(recorded) -> None:
     result, tables, _ = recorded
     for name, columns in (("epochs", schema.EPOCHS), ("steps", schema.STEPS), ("ranks", schema.RANKS)):
         assert tables[name].columns.tolist() == schema.names(columns)
-    assert list(tables["run"]) == schema.names(schema.RUNS)
+    assert list(tables["run"]) == [*schema.names(schema.RUNS), "blocks"]
     empty = {name for name, value in tables["run"].items() if value is None}
     allocated = {f"{what}_allocated_bytes" for what in ("peak", "mean", "mode")}
     machine = {"commit", "dirty", "job_id", "pinned", "energy_joules", "energy_source"} | allocated

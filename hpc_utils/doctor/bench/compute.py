@@ -119,6 +119,8 @@ def _indices(trainer: Trainer, batch: int, count: int) -> Iterator[Tensor]:
 class Stopwatch(StepClock):
     """Times the trainer's steps where a `Recorder` would record them, and when each gradient is ready."""
 
+    waited = 0.0  # for turns: it takes none
+
     def __init__(self, ranks: Ranks, path: Path) -> None:
         super().__init__(ranks.device, phase_every=1)
         self.path, self.facts = path, {}

@@ -1,0 +1,157 @@
+"""Makes runs, of a study or of one job: those that take turns with each other together, the others alone."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import re
+import socket
+import sys
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from signal import Signals
+from typing import Any
+
+from hpc_utils import signals
+from hpc_utils.plural import counted
+from hpc_utils.records import ClaimedElsewhere, claim
+from hpc_utils.records.claim import assume_alive
+
+from . import local, turns
+from .request import Layout, Request
+
+Todo = tuple[Request, bool]  # a run to make, and whether again although it is complete
+Failure = tuple[Request, local.RunFailed | ClaimedElsewhere]
+ENDPOINT = re.compile(r"--rdzv-endpoint=(.+):(\d+)")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where ranks are started.
+
+    Attributes:
+        launcher: the job's `srun ... torchrun ...` (jobs/launch.sh), for its largest layout; (): on this machine.
+        cold, is_gone: as of `local.run`.
+    """
+
+    launcher: tuple[str, ...] = ()
+    cold: bool = False
+    is_gone: Callable[[Mapping[str, Any]], bool] = assume_alive
+
+    @property
+    def host(self) -> str:
+        """The address of this process for the ranks: in a job, that at which they meet, on the first node."""
+        return next((match[1] for word in self.launcher if (match := ENDPOINT.fullmatch(word))), "127.0.0.1")
+
+    def command(self, layout: Layout, number: int) -> list[str]:
+        """The launcher of the job's run `number`, which shares the nodes with others: as many as `layout` has, from the first one."""
+        options = {"nodes": layout.nodes, "ntasks": layout.nodes, "nnodes": layout.nodes}
+        options |= {"nproc-per-node": layout.ranks_per_node}
+        words = []
+        for word in self.launcher:
+            name = word.removeprefix("--").partition("=")[0]
+            if match := ENDPOINT.fullmatch(word):
+                word = f"--rdzv-endpoint={match[1]}:{int(match[2]) + number}"
+            elif name in options:
+                word = f"--{name}={options[name]}"
+            words += [word, "--overlap", "--relative=0"] if word == "srun" else [word]
+        return words
+
+
+def groups(todo: Sequence[Todo]) -> Iterator[list[Todo]]:
+    """The runs of a repeat that take turns together, then its others one by one."""
+    for _, repeat in itertools.groupby(todo, key=lambda run: run[0].config.repeat):
+        runs = list(repeat)
+        in_turn = [run for run in runs if not turns.refusal(run[0])]
+        if len(in_turn) > 1:
+            yield in_turn
+            runs = [run for run in runs if run not in in_turn]
+        yield from ([run] for run in runs)
+
+
+def together(group: Sequence[Todo], place: Place) -> Iterator[Failure]:
+    """Make the runs in turn; then those alone that did not start beside the others, for lack of memory for example.
+
+    Raises:
+        RunStopped: a signal stopped them.
+    """
+    from tqdm import tqdm
+
+    show(*sorted({request.warning for request, _ in group} - {""}))
+    with (
+        local.lock_cores([request for request, _ in group]),
+        signals.listen() as received,
+        tqdm(desc="taking turns", unit="round", leave=False, disable=not sys.stderr.isatty()) as bar,
+    ):
+
+        def watch(number: int, rounds: int) -> None:
+            bar.total, bar.n = rounds, number
+            bar.refresh()
+
+        session = turns.Session(received, place.host)
+        lives = [
+            (request, functools.partial(_begin, request, again, place, number, received, session.address))
+            for number, (request, again) in enumerate(group)
+        ]
+        outcomes = session.run(lives, watch)
+    errors = [(request, error) for request, _ in group if (error := outcomes.get(request.run_id))]
+    for _, error in errors:
+        if received or not isinstance(error, local.RunFailed):
+            raise error
+    yield from errors
+    left = [run for run in group if run[0].run_id not in outcomes]
+    if left:
+        show(f"{counted(len(left), 'run')} could not start beside the others: measured alone")
+    for run in left:
+        yield from alone(run, place)
+
+
+def _begin(
+    request: Request, redo: bool, place: Place, number: int, received: Sequence[Signals], address: str
+) -> Generator[None, float, Path]:
+    launcher = place.command(request.layout, number)
+    local.require_startable(request, redo=redo, launcher=launcher)
+    options = {"launcher": launcher, "cold": place.cold, "turns": address, "is_gone": place.is_gone}
+    return local.attend(request, received, redo=redo, **options)
+
+
+def alone(run: Todo, place: Place) -> Iterator[Failure]:
+    """Make one run.
+
+    Raises:
+        RunStopped: a signal stopped it.
+    """
+    request, again = run
+    try:
+        _make(request, again, place)
+    except local.RunStopped:
+        raise
+    except (local.RunFailed, ClaimedElsewhere) as error:
+        yield request, error
+
+
+def _make(request: Request, redo: bool, place: Place) -> None:
+    """Unless another process completes it meanwhile; one on this machine is waited for."""
+    try:
+        with local.follow(request, lines=False) as watch:
+            launcher = place.command(request.layout, 0)
+            local.run(request, redo=redo, launcher=launcher, cold=place.cold, watch=watch, is_gone=place.is_gone)
+    except local.AlreadyComplete:
+        return
+    except ClaimedElsewhere:
+        _, owner = claim.current(request.path)
+        if owner and owner["host"] != socket.gethostname():
+            raise
+        show("waiting: another process measures it")
+        time.sleep(0.5)
+        while request.state == "running":
+            time.sleep(0.5)
+        _make(request, False, place)
+
+
+def show(*lines: str) -> None:
+    """Print lines about the progress, to stderr."""
+    for line in lines:
+        print(line, file=sys.stderr, flush=True)
