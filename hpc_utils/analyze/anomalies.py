@@ -12,7 +12,7 @@ import pandas as pd
 from hpc_utils.plural import counted
 
 from . import points, stats
-from .compare import compare
+from .compare import Sample, compare, quotient
 from .points import POINT, SAME, barred, gather, number
 from .scaling import curves, gains, headline, usable
 from .table import tabled
@@ -114,6 +114,7 @@ def find_anomalies(runs: pd.DataFrame) -> pd.DataFrame:
         *_super_linear(measured, sound),
         *_falling(curve_points),
         *_rising(measured, sound),
+        *_differing_sessions(measured),
         *_faster_with_a_group(configurations[configurations.world_size == 1], sound),
         *_of_configurations(configurations, sound),
         *(_row("barred", row, row["repeats"], row["runs"]) for row in gather(runs[barred(runs)]).to_dict("records")),
@@ -159,6 +160,13 @@ def _rising(measured: pd.DataFrame, runs: pd.DataFrame) -> Iterator[dict]:
             yield anomaly | {"evidence": "; ".join(filter(None, evidence))}
 
 
+def _differing_sessions(measured: pd.DataFrame) -> Iterator[dict]:
+    for row in measured.to_dict("records"):
+        spread = 2 * row["between"] * np.sqrt(row["repeats"])  # two standard deviations of a session's ratio
+        if spread > SPREAD:
+            yield _row("repeats spread", row, spread, [f"efficiency in {row['repeats']} sessions of turns"])
+
+
 def _faster_with_a_group(single: pd.DataFrame, runs: pd.DataFrame) -> Iterator[dict]:
     is_plain = single.parallel == "none"
     alike = [*SAME, "global_batch", "steps_per_epoch"]
@@ -179,7 +187,7 @@ def _of_configurations(configurations: pd.DataFrame, runs: pd.DataFrame) -> Iter
                 lines.append(f"the 95 % interval of the throughput is {width:.0%} wide")
             yield _row("outside load", row, repeats.load.max(), lines)
         spread = np.ptp(row["throughput_each"]) / row["throughput"]
-        if spread > SPREAD:
+        if spread > SPREAD and not all(row["throughput_by_round"]):  # turns are compared within rounds
             ends = repeats.sort_values("throughput").iloc[[0, -1]].itertuples()
             speeds = (f"{run.throughput:,.0f} samples/s in {run.run_id}" for run in ends)
             yield _row("repeats spread", row, spread, speeds)
@@ -228,7 +236,8 @@ def _neighbours(curve_points: pd.DataFrame, value: str) -> Iterator[tuple[dict, 
     rows = best.sort_values(["curve", "world_size"]).to_dict("records")
     for before, after in itertools.pairwise(rows):
         if before["curve"] == after["curve"]:
-            yield before, after, stats.ratio(after["throughput_each"], before["throughput_each"])
+            speeds = (Sample.of(row, "throughput") for row in (after, before))
+            yield before, after, quotient([next(speeds)], [next(speeds)]).estimate
 
 
 def _row(finding: str, row: dict, value: float, evidence: Iterable[str] | dict[str, str]) -> dict:

@@ -5,16 +5,19 @@ Rows are those of `points.gather`. `<measure>_each` holds a row's values by run.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from . import stats
-from .points import number
+from .points import by_round, number
 
 NONE: Mapping[str, str] = MappingProxyType({})
+FIELDS = [*stats.ENDS, "_repeats", "_rounds", *(f"_{field}" for field in stats.Spread._fields)]
 
 
 def beside(table: pd.DataFrame, bases: pd.DataFrame, alike: Sequence[str], suffix: str = "_base") -> pd.DataFrame:
@@ -39,24 +42,22 @@ def compare(
 def ratios(
     compared: pd.DataFrame, *, over: Mapping[str, str] = NONE, under: Mapping[str, str] = NONE, suffix: str = "_base"
 ) -> pd.DataFrame:
-    """The rows of `beside` with ratios of medians.
+    """The rows of `beside` with `quotient`s.
 
     Args:
         over: {ratio: measure}: the row's measure over its base's. under: {ratio: measure}: the base's over the row's.
 
-    Added: each ratio with <ratio>_low and <ratio>_high (95 %), and <ratio>_repeats, the fewest on either side. A base over itself
-    is 1 without an interval; the ratio is NaN where one side is missing.
+    Added: each ratio with <ratio>_low and <ratio>_high (95 %), <ratio>_repeats, and of its rounds (`Quotient`) <ratio>_rounds,
+    <ratio>_within and <ratio>_between. A base over itself is 1 without an interval; the ratio is NaN where one side is missing.
     """
-    sides = {name: (f"{measure}_each", f"{measure}_each{suffix}") for name, measure in over.items()}
-    sides |= {name: (f"{measure}_each{suffix}", f"{measure}_each") for name, measure in under.items()}
-    is_base = [
-        run_ids == base_ids for run_ids, base_ids in zip(compared.runs, compared[f"runs{suffix}"], strict=True)
-    ]
+    rows = compared.to_dict("records")
     columns = {}
-    for name, (above, below) in sides.items():
-        pairs = zip(compared[above], compared[below], is_base, strict=True)
-        estimates = np.array([_ratio(*pair) for pair in pairs], dtype=float).reshape(-1, 4)
-        columns |= dict(zip([*stats.columns([name]), f"{name}_repeats"], estimates.T, strict=True))
+    for names, ends in ((over, ("", suffix)), (under, (suffix, ""))):
+        for name, measure in names.items():
+            quotients = [_of_row(row, measure, ends, row["runs"] == row[f"runs{suffix}"]) for row in rows]
+            estimates = [[*estimate, rounds, *spread] for estimate, rounds, spread in quotients]
+            values = np.array(estimates, dtype=float).reshape(-1, len(FIELDS)).T
+            columns |= {name + field: column for field, column in zip(FIELDS, values, strict=True)}
     return compared.assign(**columns)
 
 
@@ -68,20 +69,74 @@ def scaled(table: pd.DataFrame, name: str, source: str, factor: pd.Series | floa
 def paired(
     table: pd.DataFrame, base: pd.DataFrame, measure: str = "throughput"
 ) -> tuple[stats.Estimate, tuple[str, ...]]:
-    """Median ratio of `measure` over the repeats that both have, and the ids of the runs behind it; of runs, not of
-    configurations."""
+    """Ratio of `measure` in the rounds, or else its median over the repeats, that both have, and the ids of the runs behind it; of runs,
+    not of configurations."""
     above = table.set_index("repeat")
     below = base.set_index("repeat")
     repeats = above.index.intersection(below.index).sort_values()
-    ratios = above[measure].astype(float)[repeats] / below[measure].astype(float)[repeats]
     run_ids = [*below.run_id[below.index.isin(repeats)], *above.run_id[above.index.isin(repeats)]]
-    return stats.median(ratios), tuple(dict.fromkeys(run_ids))
+    samples = (Sample(side[measure].tolist(), by_round(side, measure).tolist()) for side in (above, below))
+    if sessions := _in_rounds([next(samples)], [next(samples)]):
+        estimate, _ = stats.of_rounds(sessions)
+    else:
+        estimate = stats.median(above[measure].astype(float)[repeats] / below[measure].astype(float)[repeats])
+    return estimate, tuple(dict.fromkeys(run_ids))
 
 
-def _ratio(above: np.ndarray, below: np.ndarray, is_base: bool) -> stats.Estimate:
-    sides = [np.atleast_1d(side)[~np.isnan(np.atleast_1d(side))] for side in (above, below)]
-    if not all(map(len, sides)):
-        return stats.UNKNOWN
-    if is_base:
-        return stats.Estimate(1.0, np.nan, np.nan, len(sides[0]))
-    return stats.ratio(*sides)
+class Sample(NamedTuple):
+    """A measure of one configuration by run: its values, and those in the rounds of turns ({} of a run alone)."""
+
+    values: Sequence[float]
+    by_round: Sequence[Mapping[tuple[str, int], float]]
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any], measure: str, suffix: str = "") -> Sample:
+        """Of a row of `points.gather`; of a side that is missing (NaN) an empty one."""
+        values, rounds = (row.get(f"{measure}_{kind}{suffix}") for kind in ("each", "by_round"))
+        if np.ndim(values) == 0:
+            return cls([], [])
+        return cls(values, rounds or [{}] * len(values))
+
+
+class Quotient(NamedTuple):
+    """An estimate, the `rounds` behind it (0: without turns), and their spread (NaN without turns)."""
+
+    estimate: stats.Estimate
+    rounds: int = 0
+    spread: stats.Spread = stats.Spread(np.nan, np.nan)
+
+
+def quotient(above: Sequence[Sample], below: Sequence[Sample]) -> Quotient:
+    """The product of the samples `above` over that of those `below` (one or two each).
+
+    Where their runs took turns with each other it is the mean ratio within a round (`stats.of_rounds`), else that of the medians.
+    `repeats` is the smallest number of any.
+    """
+    if sessions := _in_rounds(above, below):
+        estimate, spread = stats.of_rounds(sessions)
+        return Quotient(estimate, sum(map(len, sessions)), spread)
+    first, second = ([list(filter(pd.notna, sample.values)) for sample in samples] for samples in (above, below))
+    if not all([*first, *second]):
+        return Quotient(stats.UNKNOWN)
+    if len(above) == 1:
+        return Quotient(stats.ratio(*first, *second))
+    return Quotient(stats.ratio_of_ratios((first[0], second[0]), (second[1], first[1])))
+
+
+def _of_row(row: Mapping[str, Any], measure: str, ends: Sequence[str], is_base: bool) -> Quotient:
+    above, below = (Sample.of(row, measure, end) for end in ends)
+    if is_base and any(map(pd.notna, above.values)):
+        return Quotient(stats.Estimate(1.0, np.nan, np.nan, sum(map(pd.notna, above.values))))
+    return quotient([above], [below])
+
+
+def _in_rounds(above: Sequence[Sample], below: Sequence[Sample]) -> list[np.ndarray]:
+    """Logs of the quotient in the rounds of each session in which all took turns; [] where there is none, or it is too short."""
+    samples = [*above, *below]
+    signs = np.array([1.0] * len(above) + [-1.0] * len(below))
+    sessions = []
+    for runs in itertools.product(*(filter(None, sample.by_round) for sample in samples)):
+        common = sorted(set.intersection(*(set(rounds) for rounds in runs)))
+        if len(common) >= stats.LEAST_ROUNDS:
+            sessions.append(signs @ np.log([[rounds[turn] for turn in common] for rounds in runs]))
+    return sessions

@@ -16,6 +16,7 @@ from .table import tabled
 STATE = [*CODE, "hardware_id", "device_name"]
 
 MEASURES = ["throughput", "step_seconds", "epoch_seconds", "peak_bytes", "mean_bytes", "mode_bytes"]
+TIMED = {"throughput": -1, "step_seconds": 1, "epoch_seconds": 1}  # exponents of a block's time in measures
 ESTIMATES = stats.columns(MEASURES)
 COLUMNS = [*SAME, *POINT, "layout", "memory", *ESTIMATES, "repeats", "runs"]
 
@@ -74,8 +75,8 @@ def points(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def gather(runs: pd.DataFrame, measures: Sequence[str] = MEASURES, also: Sequence[str] = ()) -> pd.DataFrame:
-    """`points`, with `<measure>_each`, the list of its values by run; and other columns `also`, as the first run of each has
-    them."""
+    """`points`, with `<measure>_each`, the list of its values by run, and `<measure>_by_round`, that of `by_round`; and other columns
+    `also`, as the first run of each has them."""
     several = runs.world_size > 1  # one rank is on one node, recorded or not, without a link
     layout = {name: runs[name].where(several, 1) for name in ("nodes", "ranks_per_node")}
     times = {"step_seconds": step_seconds(runs), "epoch_seconds": runs.seconds / runs.epochs}
@@ -93,6 +94,7 @@ def gather(runs: pd.DataFrame, measures: Sequence[str] = MEASURES, also: Sequenc
     for name in measures:
         samples = runs[name].astype(float).groupby(runs.configuration).agg(list)
         columns[f"{name}_each"] = samples
+        columns[f"{name}_by_round"] = by_round(runs, name).groupby(runs.configuration).agg(list)
         columns |= dict(zip(stats.columns([name]), stats.medians(samples).T, strict=False))
     return configurations.assign(**columns).reset_index(drop=True)
 
@@ -127,6 +129,18 @@ def learned(runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
     configurations["unit"] = np.where(is_accuracy, "share", "ratio")
     columns = ["layout", "epochs", "metric", "value", "unit", "value_low", "value_high", "repeats", "runs"]
     return configurations[[*SAME, *POINT, *columns]]
+
+
+def by_round(runs: pd.DataFrame, measure: str) -> pd.Series:
+    """The measure of each run in the rounds of its turns: {(session, round): value}; {} of one without turns, or of no time."""
+    exponent = TIMED.get(measure)
+    if exponent is None or "blocks" not in runs:
+        return pd.Series([{} for _ in range(len(runs))], runs.index, dtype=object)
+    values = [
+        {turn: value * relative**exponent for turn, relative in blocks.items()}
+        for value, blocks in zip(runs[measure], runs.blocks, strict=True)
+    ]
+    return pd.Series(values, runs.index, dtype=object)
 
 
 def step_seconds(runs: pd.DataFrame) -> pd.Series:

@@ -12,7 +12,7 @@ from hpc_utils.capability import PERIODS_OF_A_STEP
 from hpc_utils.records.identity import task
 
 from . import stats
-from .compare import beside, compare, ratios, scaled
+from .compare import Sample, beside, compare, quotient, ratios, scaled
 from .points import (
     ESTIMATES,
     POINT,
@@ -34,6 +34,7 @@ PLACE = ["parallel", "nodes", "ranks_per_node", "world_size", "layout", "global_
 LINE = [*SAME, *CURVE, "baseline"]  # equal for all points of a drawn line
 BEHIND = ["runs", "runs_base"]  # ids of a point's runs, and of those of its baseline
 GAIN = stats.columns(["speedup", "efficiency"])
+ROUNDS = ["rounds", *stats.Spread._fields]
 RATIO = [*stats.columns(["ratio"]), "repeats"]
 
 RANKS = (1, 2, 4, 8, 12)  # rank counts of the workshop's table
@@ -122,14 +123,15 @@ def efficiency(runs: pd.DataFrame) -> pd.DataFrame:
     Columns: those of `SAME`; kind, batch (the fixed one), steps_per_epoch, scheme, baseline; parallel, nodes, ranks_per_node,
     world_size, layout, global_batch, batch_per_device; memory and the measures with their intervals as of
     `points.points`; speedup, efficiency, each with <name>_low and <name>_high (95 %); repeats (the
-    fewest on either side); runs, runs_base (`BEHIND`).
+    fewest on either side), rounds (in which both took turns; 0: none), within and between (`stats.Spread` of the gain); runs,
+    runs_base (`BEHIND`).
     """
-    return gains(curves(runs))[[*LINE, *PLACE, "memory", *ESTIMATES, *GAIN, "repeats", *BEHIND]]
+    return gains(curves(runs))[[*LINE, *PLACE, "memory", *ESTIMATES, *GAIN, "repeats", *ROUNDS, *BEHIND]]
 
 
 def gains(points_of_curves: pd.DataFrame) -> pd.DataFrame:
     """`efficiency` of the points of `curves`, with the runs behind them as of `against_one`."""
-    return _gains(against_one(points_of_curves)).astype({"repeats": int})
+    return _gains(against_one(points_of_curves)).astype({"repeats": int, "rounds": int})
 
 
 def headline(table: pd.DataFrame) -> pd.DataFrame:
@@ -348,8 +350,11 @@ def efficiency_ratio(runs: pd.DataFrame) -> pd.DataFrame:
     is_full = curve_points.precision == "fp32"
     alike = [name for name in [*LINE, *PLACE] if name != "precision"]
     pairs = beside(curve_points[~is_full], curve_points[is_full], alike, "_before").dropna(subset="runs_before")
-    sides = [(f"step_seconds_each_base{end}", f"step_seconds_each{end}") for end in ("", "_before")]
-    estimates = [stats.ratio_of_ratios(*(row[[*side]] for side in sides)) for _, row in pairs.iterrows()]
+    sides = (("_base", "_before"), ("", "_base_before"))
+    estimates = [
+        quotient(*([Sample.of(row, "step_seconds", end) for end in ends] for ends in sides)).estimate
+        for row in pairs.to_dict("records")
+    ]
     pairs[RATIO] = pd.DataFrame(estimates, columns=RATIO, index=pairs.index)
     id_columns = pairs[["runs", "runs_base", "runs_before", "runs_base_before"]]
     pairs["runs"] = [unique(*run_ids) for run_ids in id_columns.itertuples(index=False)]
@@ -407,4 +412,5 @@ def _gains(compared: pd.DataFrame) -> pd.DataFrame:
     """`compared`, with the gain T_step(1) / T_step(N), also with speedup, efficiency and repeats (of the gain)."""
     ranks = compared.world_size.astype(float)
     compared = scaled(compared, "speedup", "gain", ranks.where(compared.kind == "weak", 1.0))
-    return scaled(compared, "efficiency", "speedup", 1 / ranks).assign(repeats=compared.gain_repeats)
+    counts = {name: compared[f"gain_{name}"] for name in ("repeats", *ROUNDS)}
+    return scaled(compared, "efficiency", "speedup", 1 / ranks).assign(**counts)

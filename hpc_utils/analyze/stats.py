@@ -10,6 +10,8 @@ import numpy as np
 CONFIDENCE = 0.95
 BOOTSTRAP_FROM = 6  # repeats; with fewer, resampling them has too few distinct outcomes
 RESAMPLES = 10_000
+BATCHES = 10  # of a session's rounds: Schmeiser (1982, Oper. Res. 30:556) recommends 10 to 30
+LEAST_ROUNDS = 2 * BATCHES  # of a session
 TAILS = [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]
 SIDES = np.array([-1, 1])
 ENDS = ("", "_low", "_high")  # of the columns of an estimate
@@ -103,6 +105,34 @@ def ratio_of_ratios(first: Sequence[Sequence[float]], second: Sequence[Sequence[
     samples = [_positive(sample) for sample in (*first, *second)]
     a, b, c, d = map(np.median, samples)
     return _around(float((a / b) / (c / d)), _welch_half_width(*samples), min(map(len, samples)))
+
+
+class Spread(NamedTuple):
+    """Standard errors of a mean of logs: `within` from the rounds of each session, `between` from the sessions' means (NaN of one)."""
+
+    within: float
+    between: float
+
+
+def of_rounds(sessions: Sequence[np.ndarray]) -> tuple[Estimate, Spread]:
+    """The ratio whose log was observed in the rounds of one or several sessions (at least `LEAST_ROUNDS` in each).
+
+    Rounds are not independent. The standard error of a session is that of its `BATCHES` batch means; of several sessions, the larger
+    one of `Spread` counts, with Satterthwaite's degrees of freedom between those of both. `repeats` is the number of
+    sessions.
+    """
+    batches = np.array([[batch.mean() for batch in np.array_split(logs, BATCHES)] for logs in sessions])
+    number = len(sessions)
+    means = batches.mean(axis=1)
+    within = float(np.sqrt((batches.var(axis=1, ddof=1) / BATCHES).sum()) / number)
+    between = float(means.std(ddof=1) / np.sqrt(number)) if number > 1 else np.nan
+    error = within
+    freedom = number * (BATCHES - 1.0)
+    if between > within:
+        error = between
+        freedom = max(number - 1.0, freedom * (within / between) ** 4)
+    half = float(t_quantile(freedom) * error)
+    return _around(float(np.exp(means.mean())), half, number), Spread(within, between)
 
 
 def difference(first: Estimate, second: Estimate) -> Estimate:

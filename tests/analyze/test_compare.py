@@ -10,6 +10,7 @@ import pytest
 
 from hpc_utils.analyze import stats
 from hpc_utils.analyze.compare import beside, compare, paired, scaled
+from hpc_utils.analyze.points import by_round
 
 BASE = [1.0, 1.1, 0.9]
 
@@ -66,3 +67,54 @@ def test_pairs_are_of_one_repeat() -> None:
     estimate, run_ids = paired(runs, base)
     assert (estimate.value, estimate.repeats) == (2.0, 3) and set(run_ids) == set("cabxyw")
     assert paired(runs[3:], base)[0].repeats == 0
+
+
+def in_turn(
+    ratio: float, sessions: int, generator: np.random.Generator, *, spread: float = 0.0
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Runs of two configurations, one a session of 60 rounds, on a machine whose speed jumps, and both gathered; B takes `ratio` times
+    as long as A."""
+    rows = []
+    for session in range(sessions):
+        speed = np.repeat(generator.uniform(0.5, 2, 20), 3)
+        relative = ratio * np.exp(generator.normal(0, spread))
+        for name, factor in (("A", 1.0), ("B", relative)):
+            seconds = factor / speed * generator.lognormal(0, 0.02, 60)
+            blocks = {(f"session-{session}", turn): value / seconds.mean() for turn, value in enumerate(seconds)}
+            rows.append({"name": name, "repeat": session, "throughput": 1 / seconds.mean(), "blocks": blocks})
+    runs = pd.DataFrame(rows).assign(run_id=[f"run{number}" for number in range(2 * sessions)])
+    runs["by_round"] = by_round(runs, "throughput")
+    gathered = runs.groupby("name").agg(throughput_each=("throughput", list), throughput_by_round=("by_round", list))
+    return runs, gathered.assign(runs=[("a",), ("b",)]).reset_index()
+
+
+def test_runs_that_took_turns_are_compared_within_rounds() -> None:
+    runs, table = in_turn(2.0, 3, np.random.default_rng(5))
+    row = compare(table[1:], table[:1], (), over={"gain": "throughput"}, under={"slowdown": "throughput"}).iloc[0]
+    alone = compare(table[1:].drop(columns="throughput_by_round"), table[:1], (), over={"gain": "throughput"}).iloc[0]
+    assert row.gain == pytest.approx(0.5, rel=0.02) and row.slowdown == pytest.approx(1 / row.gain)
+    assert row.gain_low < 0.5 < row.gain_high and row.gain_high - row.gain_low < 0.02
+    assert alone.gain_high - alone.gain_low > 5 * (row.gain_high - row.gain_low)
+    assert (row.gain_repeats, row.gain_rounds, alone.gain_rounds) == (3, 180, 0)
+    assert row.gain_within > 0 and row.gain_between > 0 and math.isnan(alone.gain_within)
+    ratio, run_ids = paired(runs[runs.name == "B"], runs[runs.name == "A"])
+    assert ratio == pytest.approx((row.gain, row.gain_low, row.gain_high, 3)) and len(run_ids) == 6
+
+
+def test_a_session_alone_has_an_interval_and_sessions_that_differ_widen_it() -> None:
+    _, once = in_turn(2.0, 1, np.random.default_rng(5))
+    row = compare(once[1:], once[:1], (), over={"gain": "throughput"}).iloc[0]
+    assert row.gain_repeats == 1 and row.gain_low < 0.5 < row.gain_high and math.isnan(row.gain_between)
+    _, apart = in_turn(2.0, 4, np.random.default_rng(6), spread=0.1)
+    wide = compare(apart[1:], apart[:1], (), over={"gain": "throughput"}).iloc[0]
+    assert wide.gain_between > 3 * wide.gain_within
+    assert wide.gain_high / wide.gain_low > np.exp(2 * 3 * wide.gain_between), "as a t interval of four sessions"
+
+
+def test_few_common_rounds_are_no_session() -> None:
+    _, table = in_turn(2.0, 3, np.random.default_rng(5))
+    for rounds in table.throughput_by_round[1]:
+        for turn in list(rounds)[stats.LEAST_ROUNDS - 1 :]:
+            del rounds[turn]
+    row = compare(table[1:], table[:1], (), over={"gain": "throughput"}).iloc[0]
+    assert row.gain_rounds == 0 and row.gain == stats.ratio(table.throughput_each[1], table.throughput_each[0]).value

@@ -1,0 +1,119 @@
+"""How precise the headline ratios of a study are, which configurations need further repeats, and what the machine did meanwhile."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+
+from hpc_utils.records.study import StudyIndex, StudyRun
+
+from . import ablation, scaling, stats
+from .scaling import ROUNDS
+from .table import tabled
+
+COLUMNS = ["compared", *stats.columns(["value"]), "half_width", "repeats", *ROUNDS, "runs"]
+
+
+@tabled(
+    "half-widths",
+    "Precision of the headline ratios.",
+    "compared value half_width repeats rounds within between",
+    measure="value",
+)
+def headline_ratios(runs: pd.DataFrame, study: StudyIndex) -> pd.DataFrame:
+    """One row per efficiency on several ranks (`scaling.headline`) and gain of an ablation, the widest interval first.
+
+    Columns: compared (in words), value, value_low, value_high (95 %), half_width (of a ratio above 1 relative to it; NaN: no interval),
+    repeats; rounds, within and between as of `scaling.efficiency`; runs (of both sides).
+    """
+    rows = pd.DataFrame([*_efficiencies(runs), *_gains(runs, study)], columns=COLUMNS)
+    rows["half_width"] = (rows.value_high - rows.value_low) / 2 / rows.value.clip(lower=1)
+    return rows.sort_values("half_width", ascending=False, na_position="first", ignore_index=True)
+
+
+def further_repeats(ratios: pd.DataFrame, study: StudyIndex, precision: float, at_most: int) -> dict[str, int]:
+    """{a configuration's run of repeat 1: the repeats that it needs} for each that a ratio wider than `precision` compares.
+
+    An interval narrows with the square root of the repeats; without one, a further repeat gives it.
+    """
+    repeats: dict[str, int] = {}
+    first = {_configuration(run): run.run_id for run in study.runs if run.repeat == 1}
+    configurations = {run.run_id: _configuration(run) for run in study.runs}
+    for row in ratios[~(ratios.half_width <= precision)].to_dict("records"):
+        factor = (row["half_width"] / precision) ** 2
+        needed = row["repeats"] + 1 if math.isnan(factor) else math.ceil(row["repeats"] * factor)
+        for run in set(row["runs"]) & configurations.keys():
+            run_id = first[configurations[run]]
+            repeats[run_id] = max(repeats.get(run_id, 0), min(needed, at_most))
+    return {run_id: number for run_id, number in repeats.items() if number > _made(study, first, run_id)}
+
+
+def sentence(ratios: pd.DataFrame, precision: float | None) -> str:
+    """Whether all of `headline_ratios` have the precision that a study asks for; "" if it asks for none, or there are none."""
+    if precision is None or ratios.empty:
+        return ""
+    widest = ratios.iloc[0]
+    if widest.half_width <= precision:
+        reached = f"the widest interval has {widest.half_width:.3f}"
+    else:
+        width = "no interval" if pd.isna(widest.half_width) else f"{widest.half_width:.3f}"
+        reached = f"not reached: the {widest.compared} has {width}, and the repeats or the time of the study are over"
+    return (
+        f"Half-width asked for: {precision:g}; {reached}. The study repeats until then, never until a target is decided, which "
+        "would favour one verdict."
+    )
+
+
+def machine_speed(rounds: pd.DataFrame) -> pd.DataFrame:
+    """The machine's speed in each round of turns: `rounds` as of `records.load_rounds`.
+
+    Columns: session, round, moment (s since the first), speed (mean over the runs of their own mean time of a sample over that in this
+    round: 1 is the session's mean), configurations (that had a turn).
+    """
+    pace = rounds.samples / rounds.seconds
+    by_run = rounds.groupby(["session", "run_id"])
+    mean_pace = by_run.samples.transform("sum") / by_run.seconds.transform("sum")
+    table = rounds.assign(logs=np.log(pace / mean_pace), moment=rounds.ended - rounds.ended.min())
+    table = table[table["round"] > 0].groupby(["session", "round"])
+    table = table.agg(moment=("moment", "mean"), logs=("logs", "mean"), configurations=("run_id", "nunique"))
+    table = table.assign(speed=np.exp(table.logs)).drop(columns="logs").reset_index()
+    return table.sort_values("moment", ignore_index=True)
+
+
+def _efficiencies(runs: pd.DataFrame) -> Iterator[dict]:
+    table = scaling.headline(scaling.efficiency(runs))
+    for row in table[table.world_size > 1].to_dict("records"):
+        yield {
+            "compared": f"efficiency on {row['world_size']:g} ranks ({scaling.curve(row)})",
+            **dict(zip(stats.columns(["value"]), (row[name] for name in stats.columns(["efficiency"])), strict=True)),
+            **{name: row[name] for name in ("repeats", *ROUNDS)},
+            "runs": scaling.unique(row["runs"], row["runs_base"]),
+        }
+
+
+def _gains(runs: pd.DataFrame, study: StudyIndex) -> Iterator[dict]:
+    if study.ablation is None:
+        return
+    for row in ablation.gains(runs, study).to_dict("records"):
+        for name in ("alone", "together"):
+            if pd.notna(row[name]) and row["repeats"]:
+                yield {
+                    "compared": f"gain of {row['step']} {name}",
+                    **dict(zip(stats.columns(["value"]), (row[end] for end in stats.columns([name])), strict=True)),
+                    "repeats": row["repeats"],
+                    "runs": row[f"{name}_runs"],
+                }
+
+
+def _configuration(run: StudyRun) -> tuple:
+    """Equal for its repeats."""
+    parameters = {name: value for name, value in run.parameters.items() if name not in ("repeat", "seed")}
+    return run.series, run.ranks, repr(sorted(parameters.items()))
+
+
+def _made(study: StudyIndex, first: dict[tuple, str], run_id: str) -> int:
+    """The repeats of a configuration that the study holds."""
+    return max(run.repeat for run in study.runs if first.get(_configuration(run)) == run_id)
