@@ -72,6 +72,33 @@ def repeats_option(command: Callable) -> Callable:
     return click.option("--repeats", type=POSITIVE, help="Instead of the number in the study file.")(command)
 
 
+def precision_options(command: Callable) -> Callable:
+    """`--precision` and `--at-most`: further repeats of a study, only where an interval is too wide."""
+    width = click.option(
+        "--precision", type=Finite(), metavar="X", help="Repeat until the half-widths of the headline ratios' 95 % "
+        "intervals are at most X, such as 0.05 for 5 points of efficiency.",
+    )  # fmt: skip
+    most = click.option(
+        "--at-most", type=POSITIVE, metavar="N", help="Repeats, whatever the precision.  [default: 8]"
+    )
+    return width(most(command))
+
+
+def further_repeats(index: str, precision: float | None, at_most: int) -> dict[str, int]:
+    """`analyze.precision.further_repeats` of a study's present records; {} without a precision, or without records."""
+    from hpc_utils import records
+    from hpc_utils.analyze import precision as precisions
+
+    try:
+        study = records.read_study(index)
+    except records.UnknownStudy:
+        return {}
+    if precision is None:
+        return {}
+    ratios = precisions.headline_ratios(records.load(study=index).runs, study)
+    return precisions.further_repeats(ratios, study, precision, at_most)
+
+
 def redo_options(command: Callable) -> Callable:
     """`--redo` and `--outdated`: which complete runs of a study are measured again."""
     older = click.option("--outdated", is_flag=True, help="Measure again what other code measured than is here now.")

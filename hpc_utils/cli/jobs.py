@@ -8,6 +8,7 @@ import shlex
 import sys
 import time
 from collections import Counter
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,7 +25,9 @@ from .common import (
     connect,
     connect_to_submissions,
     enter_cluster,
+    further_repeats,
     node_type_option,
+    precision_options,
     print_ceilings,
     print_refused,
     print_table,
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
     from hpc_utils.launch.submit import Draft
 
 CLUSTER = "A file of jobs/clusters, by name or path."
+AT_MOST = 8  # repeats
 EVERY = 2  # s between two looks at what runs
 SAMPLED = ("host", "device", "busy", "memory", "power", "received", "sent", "RDMA received", "RDMA sent")
 COLOURS = {"COMPLETED": "green", "RUNNING": "cyan", "PENDING": "yellow"}
@@ -60,10 +64,11 @@ COLOURS = {"COMPLETED": "green", "RUNNING": "cyan", "PENDING": "yellow"}
 @click.option(
     "--csv", "csv_file", type=click.Path(path_type=Path), metavar="FILE", help="Also write the rows to FILE."
 )
-def plan(study, cluster_name, node_type, seconds_per_epoch, gpu, as_markdown, csv_file):
+@precision_options
+def plan(study, cluster_name, node_type, seconds_per_epoch, gpu, as_markdown, csv_file, precision, at_most):
     """Predict time and cost of STUDY on a cluster, with intervals.
 
-    The basis is the runs measured there so far. Needs neither Slurm nor the data set: a laptop with the runs that `hpc
+    With a precision they are those of the further repeats that it takes. The basis is the runs measured there so far. Needs neither Slurm nor the data set: a laptop with the runs that `hpc
     pull` fetched is enough. Only the rehearsal cluster must be up, because its nodes are this machine.
     """
     from hpc_utils import records
@@ -90,7 +95,14 @@ def plan(study, cluster_name, node_type, seconds_per_epoch, gpu, as_markdown, cs
         set_variables(job_environment.folders(cluster))
     except clusters.ClusterError as error:  # its folders are named by variables that only the cluster has
         click.echo(f"{error}: the runs in {paths.results()} are used instead", err=True)
-    planned = studies.plan(study, submit.target_on(cluster, node, Path(study).stem), needs_data=False)
+    target = submit.target_on(cluster, node, Path(study).stem)
+    further = further_repeats(submit.index_name(Path(study).stem, target), precision, at_most or AT_MOST)
+    planned = studies.plan(study, target, needs_data=False, further=further)
+    if precision:
+        if not further:
+            click.echo(f"no ratio of {planned.study.title} has an interval wider than {precision:g}")
+            return
+        planned = replace(planned, points=[point for point in planned.points if point.request.state != "complete"])
     if not planned.points:
         raise studies.StudyError(f"{study}: no run is possible on {cluster.title}: {'; '.join(planned.impossible)}")
     run_records = records.load()
@@ -124,13 +136,18 @@ def plan(study, cluster_name, node_type, seconds_per_epoch, gpu, as_markdown, cs
 @node_type_option
 @click.option("--dry-run", is_flag=True, help="Show the plan and the commands; submit nothing.")
 @repeats_option
+@precision_options
 @redo_options
+@click.option(
+    "--turns", "in_turn", is_flag=True, help="One job makes all runs of a repeat, which take turns on its nodes."
+)
 @click.option("--wait", is_flag=True, help="Wait until all jobs have ended.")
-def submit(study, cluster_name, node_type, dry_run, wait, **options):
+def submit(study, cluster_name, node_type, dry_run, wait, precision, at_most, **options):
     """Submit the missing runs of STUDY to Slurm.
 
     They are submitted as job arrays, and behind them a job that writes the report. Complete runs, and those in the queue,
-    are not submitted again.
+    are not submitted again. With --precision, further repeats are submitted only of the configurations whose ratios were
+    measured with a wider interval; their number is estimated from it.
     """
     from hpc_utils.launch import cluster as clusters
     from hpc_utils.launch import slurm_commands
@@ -143,6 +160,9 @@ def submit(study, cluster_name, node_type, dry_run, wait, **options):
         click.secho(
             f"{cluster.source} marks with FILL IN: {marked}; set them, then remove the marks", fg="yellow", err=True
         )
+    target = submitting.target_on(cluster, cluster.node(node_type), Path(study).stem)
+    index = submitting.index_name(Path(study).stem, target)
+    options["further"] = further_repeats(index, precision, at_most or AT_MOST)
     if dry_run:
         try:
             queued = submitting.queued()

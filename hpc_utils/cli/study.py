@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +16,9 @@ from hpc_utils.plural import counted
 
 from .common import (
     SET,
+    further_repeats,
     parameters_option,
+    precision_options,
     print_ceilings,
     print_refused,
     print_table,
@@ -90,20 +93,39 @@ def study_plan(name, parameters, repeats):
 @redo_options
 @click.option("--cold", is_flag=True, help="Start each rank as a new process instead of a fork.")
 @click.option("--no-report", is_flag=True, help="Only the runs; `hpc report NAME` writes the report later.")
+@precision_options
 @overrides
-def study_run(name, cold, no_report, parameters, repeats, **again):
+def study_run(name, cold, no_report, precision, at_most, parameters, repeats, **again):
     """Execute the missing runs of a study; write its report.
 
-    They run one after another; then its figures are drawn.
+    The runs of a repeat take turns: each computes a few steps while the others wait, so that their ratios do not depend on
+    how fast the machine is at the moment. Runs that cannot (profiled ones, for example) follow one by one. With a precision,
+    further repeats are made of the configurations whose ratios are wider. Then the figures are drawn.
     """
+    from hpc_utils import records
     from hpc_utils.launch import forkserver
-    from hpc_utils.launch.study import execute
+    from hpc_utils.launch.study import execute, read_study_file
     from hpc_utils.launch.target import Target
 
     forkserver.start(cold=cold)  # it imports while the study is planned
-    name = execute(name, Target.here(parameters, repeats), cold=cold, **again)
+    target = Target.here(parameters, repeats)
+    study_file = read_study_file(name)
+    begun = time.monotonic()
+    index = execute(name, target, cold=cold, **again)
+    precision = precision or (None if repeats else study_file.precision)
+    made = max(run.repeat for run in records.read_study(index).runs)
+    for repeat in range(made + 1, (at_most or study_file.at_most) + 1):
+        further = further_repeats(index, precision, repeat)
+        if not further:
+            break
+        if study_file.minutes and time.monotonic() - begun > 60 * study_file.minutes:
+            click.echo(f"the {study_file.minutes:g} minutes of {index} are over", err=True)
+            break
+        wide = f"whose ratios have half-widths of more than {precision:g}"
+        click.echo(f"repeat {repeat}: {counted(len(further), 'configuration')} {wide}", err=True)
+        execute(name, target, cold=cold, further=further)
     if not no_report:
-        sys.exit(forkserver.run("hpc_utils.cli", "report", name))
+        sys.exit(forkserver.run("hpc_utils.cli", "report", index))
 
 
 @study.command("keep")

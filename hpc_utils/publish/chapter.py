@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,11 @@ class Chapter:
         self.index: StudyIndex | None = records.read_study(study) if study else None
         self.targets = self.index.scaling_targets if self.index else Targets()
         self.items: dict[str, dict[str, dict[str, Any]]] = {kind: {} for kind in exports.KINDS}
+
+    @cached_property
+    def rounds(self) -> pd.DataFrame:
+        """As of `records.load_rounds`: of the runs that took turns."""
+        return records.load_rounds(self.runs, self.results)
 
     def name(self, name: str) -> str:
         """The full name of a table or figure."""

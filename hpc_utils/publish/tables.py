@@ -38,7 +38,8 @@ def measured(column: str, scale: float = 1.0) -> Writer:
         if pd.isna(value):
             return ABSENT
         interval = f" ({number(low * scale)} to {number(high * scale)})" if pd.notna(low) else ""
-        return number(value * scale) + interval + (" (single run)" if row["repeats"] == 1 else "")
+        is_single = row["repeats"] == 1 and not interval
+        return number(value * scale) + interval + (" (single run)" if is_single else "")
 
     return write
 

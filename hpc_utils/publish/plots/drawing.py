@@ -206,11 +206,19 @@ def finished(figure: Figure, data: pd.DataFrame | None = None) -> Figure:
 
 
 def interval(table: pd.DataFrame) -> str:
-    """What the bars of the table's rows mean, by its column `repeats`."""
-    repeats = sorted({int(count) for count in table.repeats.dropna() if count}) or [1]
-    if repeats == [1]:
+    """What the bars of the table's rows mean, by its columns `repeats` and `rounds`."""
+    repeats = _span(table.repeats)
+    if "rounds" in table and (table.rounds > 0).any():
+        return f"mean ratio within a round and its 95 % interval: {_span(table.rounds)} rounds in {repeats} repeats"
+    if repeats in ("", "1"):
         return "single runs"
-    return f"median and 95 % interval of {'-'.join(map(str, dict.fromkeys((repeats[0], repeats[-1]))))} repeats"
+    return f"median and 95 % interval of {repeats} repeats"
+
+
+def _span(counts: pd.Series) -> str:
+    """`3`, or `3-5`, without zeros."""
+    positive = sorted({int(count) for count in counts.dropna() if count})
+    return "-".join(map(str, dict.fromkeys((positive[0], positive[-1])))) if positive else ""
 
 
 # -- configurations -------------------------------------------------------------------------------------------

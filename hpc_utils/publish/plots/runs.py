@@ -105,6 +105,21 @@ def training(epochs: pd.DataFrame) -> Figure:
     return drawing.finished(figure)
 
 
+@charted(
+    "machine-speed",
+    "Speed of the machine in each round of turns, relative to the mean of its session.",
+    intervals=False,
+)
+def machine_speed(table: pd.DataFrame) -> Figure:
+    """Speed against time, a line for each session; `table`: `analyze.precision.machine_speed`."""
+    figure, axes = plt.subplots(figsize=(style.PAGE, 1.6))
+    for _, rounds in table.groupby("session", sort=False):
+        axes.plot(rounds.moment, rounds.speed, color=style.ROLES["main"], linewidth=0.8)
+    axes.axhline(1, **style.IDEAL)
+    axes.set(xlabel=quantity("moment").title, ylabel=quantity("speed").title, ylim=(0, None))
+    return figure
+
+
 def step_times(steps: pd.DataFrame) -> Figure:
     """One run: the cumulative distribution of step times, a curve for each rank. `steps`: a run's `steps.csv.gz`."""
     figure, axes = plt.subplots(figsize=(style.PAGE, 2.1))

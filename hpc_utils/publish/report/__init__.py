@@ -12,7 +12,7 @@ import jinja2
 from markupsafe import Markup
 
 from hpc_utils import paths, provenance, records
-from hpc_utils.analyze import anomalies, scaling, targets
+from hpc_utils.analyze import anomalies, precision, scaling, targets
 from hpc_utils.publish import exports, formatting, tables
 from hpc_utils.publish.address import relative
 from hpc_utils.records.atomic import write_text
@@ -29,7 +29,7 @@ class Head(NamedTuple):
 
     Attributes:
         facts: where the numbers come from. outcome: as of `scaling.outcome`. targets: as of `targets.judge`, of its curves.
-        findings: as of `anomalies.find_anomalies`.
+        findings: as of `anomalies.find_anomalies`. precision: what the study asks for and reached, in words; "" without one.
     """
 
     index: StudyIndex
@@ -37,6 +37,7 @@ class Head(NamedTuple):
     outcome: Sequence[tables.Row]
     targets: Sequence[tables.Row]
     findings: Sequence[tables.Row]
+    precision: str = ""
 
 
 def read_head(record_set: records.Records, index: StudyIndex) -> Head:
@@ -57,7 +58,8 @@ def read_head(record_set: records.Records, index: StudyIndex) -> Head:
         "measured (UTC)": " to ".join(time[:16].replace("T", " ") for time in ends),
         **{name: ", ".join(sorted(set(column.dropna()))) for name, column in columns.items()},
     }
-    return Head(index, facts, *(frame.to_dict("records") for frame in frames))
+    reached = precision.sentence(precision.headline_ratios(runs, index), index.precision)
+    return Head(index, facts, *(frame.to_dict("records") for frame in frames), reached)
 
 
 def bind(results: str | Path, study: str = "", output: Path | None = None) -> Path:
