@@ -79,7 +79,7 @@ def precision_options(command: Callable) -> Callable:
         "intervals are at most X, such as 0.05 for 5 points of efficiency.",
     )  # fmt: skip
     most = click.option(
-        "--at-most", type=POSITIVE, metavar="N", help="Repeats, whatever the precision.  [default: 8]"
+        "--at-most", type=POSITIVE, metavar="N", help="Repeats, whatever the precision, instead of the study's."
     )
     return width(most(command))
 

@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from hpc_utils.launch.submit import Draft
 
 CLUSTER = "A file of jobs/clusters, by name or path."
-AT_MOST = 8  # repeats
 EVERY = 2  # s between two looks at what runs
 SAMPLED = ("host", "device", "busy", "memory", "power", "received", "sent", "RDMA received", "RDMA sent")
 COLOURS = {"COMPLETED": "green", "RUNNING": "cyan", "PENDING": "yellow"}
@@ -88,7 +87,7 @@ def plan(study, cluster_name, node_type, seconds_per_epoch, gpu, as_markdown, cs
         )
     cluster = clusters.read_cluster(cluster_name)
     node = cluster.node(node_type)
-    studies.read_study_file(study)  # an unknown one is refused without a cluster, too
+    study_file = studies.read_study_file(study)  # an unknown one is refused without a cluster, too
     connect(cluster.rehearsal, start=False)
     cluster = as_rehearsed(cluster)
     try:
@@ -96,7 +95,7 @@ def plan(study, cluster_name, node_type, seconds_per_epoch, gpu, as_markdown, cs
     except clusters.ClusterError as error:  # its folders are named by variables that only the cluster has
         click.echo(f"{error}: the runs in {paths.results()} are used instead", err=True)
     target = submit.target_on(cluster, node, Path(study).stem)
-    further = further_repeats(submit.index_name(Path(study).stem, target), precision, at_most or AT_MOST)
+    further = further_repeats(submit.index_name(Path(study).stem, target), precision, at_most or study_file.at_most)
     planned = studies.plan(study, target, needs_data=False, further=further)
     if precision:
         if not further:
@@ -154,7 +153,7 @@ def submit(study, cluster_name, node_type, dry_run, wait, precision, at_most, **
     from hpc_utils.launch import study as studies
     from hpc_utils.launch import submit as submitting
 
-    studies.read_study_file(study)  # before a rehearsal cluster is started
+    study_file = studies.read_study_file(study)  # before a rehearsal cluster is started
     cluster, moved = enter_cluster(cluster_name, start=not dry_run, study=Path(study).stem)
     if marked := ", ".join(re.findall(r"^\w+(?= = .*# .*FILL IN)", clusters.file(cluster_name).read_text(), re.M)):
         click.secho(
@@ -162,7 +161,7 @@ def submit(study, cluster_name, node_type, dry_run, wait, precision, at_most, **
         )
     target = submitting.target_on(cluster, cluster.node(node_type), Path(study).stem)
     index = submitting.index_name(Path(study).stem, target)
-    options["further"] = further_repeats(index, precision, at_most or AT_MOST)
+    options["further"] = further_repeats(index, precision, at_most or study_file.at_most)
     if dry_run:
         try:
             queued = submitting.queued()
