@@ -20,7 +20,7 @@ NEGLIGIBLE = 1e-3  # a smaller share without an interval is written as "< 0.1 %"
 RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1, ""))
-_PLAIN = "samples/s device-hours node-hours core-hours W °C ms person-months EUR"
+_PLAIN = "samples/s 1/s device-hours node-hours core-hours W °C ms person-months EUR"
 # {base unit: (from, divided by, symbol) in falling order}: the first step that the size reaches is used.
 UNITS = {
     "share": [(0, 0.01, "%")],

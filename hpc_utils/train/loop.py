@@ -12,13 +12,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from hpc_utils import signals
 from hpc_utils.config import RunConfig
 from hpc_utils.records import atomic
 from hpc_utils.records.folder import CHECKPOINTS
 
-from . import compilation, memory, operations, optim, precision, randomness
+from . import compilation, memory, operations, precision, randomness
 from .blocks import checkpoint_activations
 from .checkpoint import CheckpointError, Checkpoints, read_checkpoint
 from .checkpoint_policy import CheckpointPolicy, StopRequest
@@ -26,14 +27,14 @@ from .evaluation import Evaluation
 from .loader import Loader
 from .parallel import spread
 from .parallel.strategy import Strategy
-from .pytree import microbatches, on_host
+from .pytree import batch_size, microbatches, on_host
 from .ranks import Ranks
 from .recorder import Recorder
 from .resolve import resolve
 from .sampler import Sampler
 from .step_graph import WARM_UP, StepGraph, require_capturable, state_tensors, zero_state
 from .timing import StepClock
-from .workload import Batch, Workload, batch_size
+from .workload import UNITS, Batch, Workload, WorkloadError
 
 EAGER_STEPS = 4  # of the warm-up, which tell the phases of a step that is replayed
 
@@ -77,10 +78,10 @@ class Trainer:
             checkpoint_activations(self.model)
         self.compiled = compilation.Compiled(self.model, config)
         self.peak_lr = config.scaled_lr(global_batch)
+        recorder.finish = self.workload.finish
         self.strategy = self._new_strategy()
         self.evaluation = Evaluation(self.strategy.model, self.workload, config, ranks, self.strategy)
         self.graph: StepGraph | None = None
-        self._device_lr = torch.tensor(self.peak_lr, device=device)
         self._fresh_optimizer()
         self.checkpoints = Checkpoints(recorder.path / CHECKPOINTS, recorder.remark)
         self.policy = CheckpointPolicy(
@@ -89,6 +90,7 @@ class Trainer:
         self.epoch, self.step = 1, 0
         recorder.expect(config.epochs, len(self.sampler))
         recorder.facts |= {
+            "unit": self.workload.unit or None,
             "parameters": sum(p.numel() for p in self.model.parameters() if p.requires_grad),
             "train_samples": len(self.workload.train),
             "test_samples": len(self.workload.test),
@@ -174,6 +176,8 @@ class Trainer:
         parts = self.config.accumulate
         losses = []
         sums = {}
+        if self.workload.count:
+            sums[UNITS] = self.workload.count(inputs, targets)
         for number, (part_inputs, part_targets) in enumerate(microbatches((inputs, targets), parts), 1):
             with self.strategy.backward(last=number == parts):
                 with precision.autocast(self.config.precision, self.ranks.device):
@@ -185,9 +189,11 @@ class Trainer:
             lap("backward")
             losses.append(loss.detach())
             with torch.no_grad():
-                for name, metric in self.workload.metrics.items():
-                    value = metric(outputs, part_targets)
+                for name, value in self.workload.sums(outputs, part_targets).items():
                     sums[name] = sums[name] + value if name in sums else value
+        if self.config.clip_norm:
+            self.scaler.unscale_(self.optimizer)
+            nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm)
         self.scaler.step(self.optimizer)
         self.scaler.update()
         return sum(losses[1:], losses[0]), sums
@@ -302,16 +308,26 @@ class Trainer:
         return batch
 
     def _fresh_optimizer(self) -> None:
-        self.optimizer = self.strategy.optimizer(lambda m: self.workload.optimizer(m, self.config, self.peak_lr))
+        self.optimizer = self.strategy.optimizer(self._build_optimizer)
+        self._peak_lrs = [group["lr"] for group in self.optimizer.param_groups]
         self.scaler = precision.grad_scaler(self.config.precision, self.ranks.device)
         if self.config.step_graph:
             require_capturable(self.optimizer)
             self._share_lr()
 
+    def _build_optimizer(self, model: nn.Module) -> Optimizer:
+        optimizer = self.workload.optimizer(model, self.config, self.peak_lr)
+        if not isinstance(optimizer, Optimizer):
+            raise WorkloadError(
+                f"optimizer returned {type(optimizer).__name__}; expected one torch.optim.Optimizer, with a group for parameters that "
+                "need their own options"
+            )
+        return optimizer
+
     def _share_lr(self) -> None:
-        """Let the optimizer read the learning rate on the device, where it changes without the host."""
-        for group in self.optimizer.param_groups:
-            group["lr"] = self._device_lr
+        """Let the optimizer read its learning rates on the device, where they change without the host."""
+        for group, peak in zip(self.optimizer.param_groups, self._peak_lrs, strict=True):
+            group["lr"] = torch.tensor(peak, device=self.ranks.device)
             if "capturable" in group:
                 group["capturable"] = True
 
@@ -321,19 +337,17 @@ class Trainer:
         return (self.epoch - 1) * len(self.sampler) + self.step
 
     def _next_lr(self) -> float:
-        """Set the next step's learning rate. A torch scheduler would warn about steps that fp16 scaling skips."""
+        """Set the next step's learning rates, and return the first. A torch scheduler would warn about steps that fp16 scaling
+        skips."""
         per_epoch = len(self.sampler)
         total = per_epoch * self.config.epochs
-        lr = self.peak_lr * optim.lr_factor(self.steps_done, total, per_epoch, self.config)
-        self._set_lr(lr)
-        return lr
-
-    def _set_lr(self, lr: float) -> None:
-        if self.config.step_graph:
-            self._device_lr.fill_(lr)
-            return
-        for group in self.optimizer.param_groups:
-            group["lr"] = lr
+        factor = self.workload.schedule(self.steps_done, total, per_epoch, self.config)
+        for group, peak in zip(self.optimizer.param_groups, self._peak_lrs, strict=True):
+            if self.config.step_graph:
+                group["lr"].fill_(peak * factor)
+            else:
+                group["lr"] = peak * factor
+        return self._peak_lrs[0] * factor
 
     # -- checkpoints ---------------------------------------------------------------------------------------
 

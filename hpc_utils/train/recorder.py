@@ -39,6 +39,7 @@ from .ranks import Ranks, present
 from .run_writer import RunWriter, launched_folder
 from .timing import StepClock
 from .turns import Turns
+from .workload import Finish, means
 
 T = TypeVar("T")
 
@@ -97,6 +98,7 @@ class Recorder:
         self.facts: dict[str, Any] = {}
         self.path: Path | None = None
         self.rows: list[dict[str, Any]] = []
+        self.finish: Finish = {}  # as of a `Workload`
         self._redo = redo
         self._sources = sources
         self._writer: RunWriter | None = None  # on rank 0 only
@@ -180,6 +182,8 @@ class Recorder:
         ranks = self.ranks
         total = dict(self._total)
         faults_per_step = total.pop("page_faults") / total.pop("steps")
+        sums = {name: float(value) for name, value in self._stats.sums.items()}
+        own_means = means(sums, self._stats.samples, self.finish)
         mine = {
             "rank": ranks.rank,
             "local_rank": ranks.local_rank,
@@ -190,7 +194,7 @@ class Recorder:
             **total,
             "page_faults": faults_per_step,
             **self._memory.columns(),
-            **{f"train_{name}": float(total) / self._stats.samples for name, total in self._stats.sums.items()},
+            **{f"train_{name}": value for name, value in own_means.items()},
         }
         everyone = ranks.gather((mine, self._energy.source, self._energy.name))
         if self._writer:
@@ -275,7 +279,7 @@ class Recorder:
         self._total.update(stats.usage)
         self._total.update(steps=len(stats.steps), samples=stats.samples)
         stats.begin_block(None)
-        row, times, blocks = epoch_stats.reduce(len(self.rows) + 1, stats, self.ranks, self._energy.name)
+        row, times, blocks = epoch_stats.reduce(len(self.rows) + 1, stats, self.ranks, self._energy.name, self.finish)
         self.rows.append(row)
         self._rounds += blocks
         if self._writer:

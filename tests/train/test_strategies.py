@@ -38,6 +38,10 @@ RUNS = {
     "small buckets": CNN | {"bucket_mb": 0.1},
     "static graph": CNN | {"static_graph": True},
     "accumulated": CNN | {"accumulate": 4},
+    "clipped": CNN | {"clip_norm": 0.1},
+    "clipped zero1": CNN | {"clip_norm": 0.1, "parallel": "zero1"},
+    "clipped fsdp": CNN | {"clip_norm": 0.1, "parallel": "fsdp"},
+    "clipped fsdp, fp16": CNN | {"clip_norm": 0.1, "parallel": "fsdp", "precision": "fp16", "accumulate": 2},
     "fp16 hook": CNN | {"comm_hook": "fp16"},
     "bf16 hook": CNN | {"comm_hook": "bf16"},
     "bf16 hook, accumulated": CNN | {"comm_hook": "bf16", "accumulate": 4},
@@ -105,7 +109,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Two:
 @pytest.mark.parametrize(
     ("name", "like"),
     [
-        ("small buckets", "ddp"), ("static graph", "ddp"), ("zero1", "ddp"),
+        ("small buckets", "ddp"), ("static graph", "ddp"), ("zero1", "ddp"), ("clipped zero1", "clipped"),
         ("own zero1", "own"), ("own fsdp, recomputed", "own fsdp"),
     ],
 )  # fmt: skip
@@ -116,7 +120,7 @@ def test_what_only_moves_things_trains_the_same_bit_by_bit(two: Two, name: str, 
 @pytest.mark.parametrize(
     ("name", "like", "most"),
     [
-        ("fsdp", "ddp", 1e-5), ("own fsdp", "own", 1e-4), ("accumulated", "ddp", 1e-5), ("fsdp, accumulated", "fsdp", 1e-5),
+        ("fsdp", "ddp", 1e-5), ("clipped fsdp", "clipped", 1e-5), ("own fsdp", "own", 1e-4), ("accumulated", "ddp", 1e-5), ("fsdp, accumulated", "fsdp", 1e-5),
     ],
 )  # fmt: skip
 def test_what_adds_up_in_another_order_trains_the_same_to_rounding(
@@ -133,6 +137,11 @@ def test_compressed_gradients_are_others_and_learn(two: Two) -> None:
         assert 1e-6 < distance(two.saved(name), two.saved("ddp")) < 2e-3
     assert distance(two.saved("straight powersgd"), two.saved("straight ddp")) > 1e-3, "it was not compressed"
     assert two.tables("powersgd, small buckets")["epochs"].test_accuracy.iloc[-1] > 0.8
+
+
+def test_gradients_are_clipped_by_the_norm_over_all_ranks(two: Two) -> None:
+    assert distance(two.saved("clipped"), two.saved("ddp")) > 0.01, "nothing was clipped"
+    assert distance(two.saved("clipped fsdp, fp16"), two.saved("clipped")) < 2e-3
 
 
 def test_gradients_are_reduced_once_a_step(two: Two) -> None:
