@@ -40,7 +40,7 @@ EAGER_STEPS = 4  # of the warm-up, which tell the phases of a step that is repla
 
 
 class Trainer:
-    """Model, data and optimizer of one rank, and the training loop.
+    """Model, data and optimizers of one rank, and the training loop.
 
     Args:
         received: signals received so far; grows during training.
@@ -172,7 +172,8 @@ class Trainer:
         With `accumulate`, gradients of equal micro-batches are averaged. Metrics of a micro-batch are timed as part of the
         phase that follows: the next forward pass, or the optimizer after the last one.
         """
-        self.optimizer.zero_grad()
+        for optimizer in self.optimizers:
+            optimizer.zero_grad()
         parts = self.config.accumulate
         losses = []
         sums = {}
@@ -192,9 +193,11 @@ class Trainer:
                 for name, value in self.workload.sums(outputs, part_targets).items():
                     sums[name] = sums[name] + value if name in sums else value
         if self.config.clip_norm:
-            self.scaler.unscale_(self.optimizer)
+            for optimizer in self.optimizers:
+                self.scaler.unscale_(optimizer)
             nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm)
-        self.scaler.step(self.optimizer)
+        for optimizer in self.optimizers:
+            self.scaler.step(optimizer)
         self.scaler.update()
         return sum(losses[1:], losses[0]), sums
 
@@ -240,7 +243,7 @@ class Trainer:
             randomness.put(before, self.ranks.device)
             if self.config.step_graph:
                 self._note_eager_steps(clock)
-                zero_state(self.optimizer)
+                zero_state(self.optimizers)
                 self.scaler = precision.grad_scaler(self.config.precision, self.ranks.device)
             else:
                 self._fresh_optimizer()
@@ -264,14 +267,13 @@ class Trainer:
         """Capture the step. One replay, which moves the graph to the device, is undone."""
         begun = time.perf_counter()
         device = self.ranks.device
-        optimizer = self.optimizer
         self.scaler.scale(torch.zeros((), device=device))  # creates its scale, which a replay would create again
         weights = self.strategy.keep()
         random_state = randomness.take(device)
         scale = self.scaler.state_dict()
-        state = on_host(state_tensors(optimizer))  # a copy on the device would count as training's memory
+        state = on_host(state_tensors(self.optimizers))  # a copy on the device would count as training's memory
         self.capture(next(self.loader.parts(itertools.islice(self.sampler.epoch(1), 1), epoch=0)))
-        for value, former in zip(state_tensors(optimizer), state, strict=True):
+        for value, former in zip(state_tensors(self.optimizers), state, strict=True):
             value.copy_(former)
         self.strategy.put_back(weights)
         self.scaler.load_state_dict(scale)
@@ -308,25 +310,27 @@ class Trainer:
         return batch
 
     def _fresh_optimizer(self) -> None:
-        self.optimizer = self.strategy.optimizer(self._build_optimizer)
-        self._peak_lrs = [group["lr"] for group in self.optimizer.param_groups]
+        optimizers = self.workload.optimizer(self.model, self.config, self.peak_lr)
+        optimizers = optimizers if isinstance(optimizers, list | tuple) else [optimizers]
+        if strange := [value for value in optimizers if not isinstance(value, Optimizer)]:
+            raise WorkloadError(
+                f"optimizer returned {strange[0]!r:.80}; expected a torch.optim.Optimizer, or a list of them"
+            )
+        self.optimizers = [self.strategy.optimizer(optimizer) for optimizer in optimizers]
+        self._peak_lrs = [group["lr"] for group in self._groups()]
         self.scaler = precision.grad_scaler(self.config.precision, self.ranks.device)
         if self.config.step_graph:
-            require_capturable(self.optimizer)
+            for optimizer in self.optimizers:
+                require_capturable(optimizer)
             self._share_lr()
 
-    def _build_optimizer(self, model: nn.Module) -> Optimizer:
-        optimizer = self.workload.optimizer(model, self.config, self.peak_lr)
-        if not isinstance(optimizer, Optimizer):
-            raise WorkloadError(
-                f"optimizer returned {type(optimizer).__name__}; expected one torch.optim.Optimizer, with a group for parameters that "
-                "need their own options"
-            )
-        return optimizer
+    def _groups(self) -> list[dict[str, Any]]:
+        """The parameter groups of all optimizers."""
+        return [group for optimizer in self.optimizers for group in optimizer.param_groups]
 
     def _share_lr(self) -> None:
-        """Let the optimizer read its learning rates on the device, where they change without the host."""
-        for group, peak in zip(self.optimizer.param_groups, self._peak_lrs, strict=True):
+        """Let the optimizers read their learning rates on the device, where they change without the host."""
+        for group, peak in zip(self._groups(), self._peak_lrs, strict=True):
             group["lr"] = torch.tensor(peak, device=self.ranks.device)
             if "capturable" in group:
                 group["capturable"] = True
@@ -342,7 +346,11 @@ class Trainer:
         per_epoch = len(self.sampler)
         total = per_epoch * self.config.epochs
         factor = self.workload.schedule(self.steps_done, total, per_epoch, self.config)
-        for group, peak in zip(self.optimizer.param_groups, self._peak_lrs, strict=True):
+        return self._set_lr(factor)
+
+    def _set_lr(self, factor: float) -> float:
+        """Set each group's learning rate to `factor` of its peak; returns the first one's."""
+        for group, peak in zip(self._groups(), self._peak_lrs, strict=True):
             if self.config.step_graph:
                 group["lr"].fill_(peak * factor)
             else:
@@ -377,14 +385,14 @@ class Trainer:
         rank_state = {"random": randomness.take(self.ranks.device), "recorder": self.recorder.own_state()}
         everyone = self.ranks.gather(rank_state | {"strategy": strategy.own_state()})
         model = strategy.weights()
-        optimizer = strategy.optimizer_state(self.optimizer)
+        optimizers = [strategy.optimizer_state(optimizer) for optimizer in self.optimizers]
         if not self.ranks.is_main:
             return None
         return {
             "epoch": self.epoch,
             "step": self.step,
             "model": model,
-            "optimizer": optimizer,
+            "optimizers": optimizers,
             "scaler": self.scaler.state_dict(),
             "recorder": on_host(self.recorder.state()),
             "ranks": everyone,
@@ -403,7 +411,8 @@ class Trainer:
         state = newest[1] if newest else read_checkpoint(path)
         try:
             rank_state = state["ranks"][self.ranks.rank]
-            self.strategy.load_optimizer_state(self.optimizer, state["optimizer"])
+            for optimizer, optimizer_state in zip(self.optimizers, state["optimizers"], strict=True):
+                self.strategy.load_optimizer_state(optimizer, optimizer_state)
             self.strategy.load_weights(state["model"])
             self.strategy.load_own_state(rank_state["strategy"])
             self.scaler.load_state_dict(state["scaler"])

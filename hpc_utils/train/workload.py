@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 from torch.utils.data import IterableDataset
 
 from hpc_utils.config import RunConfig
@@ -57,8 +58,8 @@ class Workload:
         finish: name of a metric -> function of its mean, whose result is recorded instead: `math.exp` for a perplexity.
         forward: (model, inputs) -> outputs, for models that take more than one tensor.
         collate: collate function of a DataLoader, for map-style data sets; returns (inputs, targets).
-        optimizer: (model, configuration, peak learning rate) -> optimizer; by default built from the configuration. The rates of
-            its groups are their peaks.
+        optimizer: (model, configuration, peak learning rate) -> optimizer, or a list of them for different parameters; by default
+            built from the configuration. The rates of its groups are their peaks.
         schedule: (step from 0, steps of the run, steps per epoch, configuration) -> share of the peak learning rate.
         unit, count: what a batch has besides samples, such as "tokens", and (inputs, targets) -> how many, padding apart.
 
@@ -73,7 +74,7 @@ class Workload:
     metrics: Mapping[str, Callable[[Any, Any], Tensor]] = field(default_factory=dict)
     forward: Callable[[nn.Module, Any], Any] = lambda model, inputs: model(inputs)
     collate: Callable[[list], Batch] | None = None
-    optimizer: Callable[[nn.Module, RunConfig, float], torch.optim.Optimizer] = optim.build
+    optimizer: Callable[[nn.Module, RunConfig, float], Optimizer | Sequence[Optimizer]] = optim.build
     schedule: Callable[[int, int, int, RunConfig], float] = optim.lr_factor
     finish: Finish = field(default_factory=dict)
     unit: str = ""

@@ -86,7 +86,7 @@ def test_an_optimizer_of_zero_state_steps_like_a_fresh_one(kind: type) -> None:
     weights[0].grad = torch.randn(5)
     used.step()
     weights[0].data.fill_(1)
-    step_graph.zero_state(used)
+    step_graph.zero_state([used])
     for _ in range(3):
         gradient = torch.randn(5)
         for weight, optimizer in zip(weights, (used, fresh), strict=True):

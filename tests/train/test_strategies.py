@@ -31,6 +31,7 @@ pytestmark = pytest.mark.timeout(600)  # two ranks train some forty models
 CNN = {"workload": "cnn", "epochs": 2, "steps_per_epoch": 6, "global_batch": 32, "eval_batch": 50, "lr": 0.3}
 CNN |= {"save_weights": True}
 OWN = CNN | {"workload": "tests.train.stacked:make", "global_batch": 16, "eval_batch": 10, "lr": 0.02}
+SEVERAL = OWN | {"workload": "tests.train.stacked:several"}  # optimizers
 POWERSGD = CNN | {"comm_hook": "powersgd", "epochs": 4, "steps_per_epoch": 20, "global_batch": 64}
 
 RUNS = {
@@ -59,6 +60,9 @@ RESUMED = {
     "powersgd": OWN | {"comm_hook": "powersgd"},
     "zero1": OWN | {"parallel": "zero1"},
     "fsdp": OWN | {"parallel": "fsdp"},
+    "several": SEVERAL,
+    "several zero1": SEVERAL | {"parallel": "zero1"},
+    "several fsdp": SEVERAL | {"parallel": "fsdp"},
     "fsdp, fp16": CNN | {"parallel": "fsdp", "precision": "fp16", "momentum": 0.0, "accumulate": 2},
 }
 COLD = {"ddp": 0, "powersgd": 1, "zero1": 0, "fsdp": 0}  # warm-up steps
@@ -74,7 +78,8 @@ def each_rank() -> dict:
     class Inspected(loop.Trainer):
         def run(self) -> None:
             super().run()
-            local = getattr(self.optimizer, "optim", self.optimizer)  # of ZeroRedundancyOptimizer: this rank's own
+            (optimizer,) = self.optimizers
+            local = getattr(optimizer, "optim", optimizer)  # of ZeroRedundancyOptimizer: this rank's own
             state = [value for own in local.state.values() for value in own.values()]
             for name, values in (("state", state), ("weights", self.model.parameters())):
                 own = [value.to_local() if isinstance(value, DTensor) else value for value in values]
@@ -176,6 +181,12 @@ def test_a_resumed_run_ends_with_the_same_weights(two: Two, name: str) -> None:
     for column in ("train_loss", "test_loss", "samples"):
         resumed, straight = (two.tables(which)["epochs"][column].tolist() for which in (ours, theirs))
         assert resumed == pytest.approx(straight, rel=_rounding(name), abs=0)
+
+
+def test_several_optimizers_train_the_same_on_any_strategy(two: Two) -> None:
+    assert distance(two.saved("straight several"), two.saved("straight ddp")) > 1e-3
+    assert same(two.saved("straight several zero1"), two.saved("straight several"))
+    assert distance(two.saved("straight several fsdp"), two.saved("straight several")) < 1e-4
 
 
 def test_weights_are_whole_and_the_plain_models(two: Two) -> None:
