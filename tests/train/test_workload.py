@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from hpc_utils import paths
 from hpc_utils.config import RunConfig
 from hpc_utils.datasets import Images
 from hpc_utils.records.folder import read_json
@@ -224,6 +227,48 @@ def test_quotients_of_sums_are_those_over_all_tokens(results: Path, options: dic
                 assert tables["epochs"][f"{part}_{name}"].tolist() == pytest.approx([value] * 2, rel=1e-6)
     assert tables["epochs"].units.tolist() == [tokens.exact(tokens.make().train)["tokens"]] * 2
     assert (tables["run"]["unit"], tables["run"]["units"]) == ("tokens", tables["epochs"].units.sum())
+
+
+TRANSFORMERS = """
+    from dataclasses import dataclass
+    from types import SimpleNamespace
+    import torch
+    from torch import nn
+
+    GPT2Config = SimpleNamespace
+
+    @dataclass
+    class Output:
+        loss: torch.Tensor
+        logits: torch.Tensor
+
+    class GPT2LMHeadModel(nn.Module):
+        def __init__(self, config):
+            super().__init__()
+            self.words, self.head = nn.Embedding(config.vocab_size, config.n_embd), nn.Linear(config.n_embd, config.vocab_size)
+
+        def get_input_embeddings(self):
+            return self.words
+
+        def forward(self, *, input_ids, attention_mask, labels):
+            logits = self.head(self.words(input_ids) * attention_mask[..., None])
+            predicted = logits[:, :-1].flatten(0, 1)
+            return Output(nn.functional.cross_entropy(predicted, labels[:, 1:].flatten(), ignore_index=-100), logits)
+"""
+
+
+def test_the_language_model_of_the_page(module: Callable) -> None:
+    """With a stand-in for the library: its form is what matters."""
+    page = (paths.root() / "docs/your-model.md").read_text()
+    module("transformers", TRANSFORMERS)
+    module("my_text", re.search(r"^```py\n(.*?)^```$", page, re.M | re.S)[1])
+    tables = train(RunConfig(**OWN | {"workload": "my_text:gpt", "steps_per_epoch": 20, "clip_norm": 1.0})).tables()
+    first, last = tables["epochs"].to_dict("records")
+    assert last["lr"] == pytest.approx(0.1 * 32 / 256 * 0.1, rel=0.1), "a tenth of the peak"
+    for row in (first, last):
+        assert row["train_perplexity"] == pytest.approx(math.exp(row["train_loss"]), rel=0.05)
+    assert 0 <= last["test_accuracy"] < 0.1 and tables["run"]["unit"] == "tokens"
+    assert 20 * 32 * 15 < first["units"] < 20 * 32 * 31
 
 
 def test_a_schedule_and_groups_of_ones_own(module: Callable) -> None:
