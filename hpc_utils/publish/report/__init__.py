@@ -38,7 +38,7 @@ class Head(NamedTuple):
     outcome: Sequence[tables.Row]
     targets: Sequence[tables.Row]
     findings: Sequence[tables.Row]
-    reached: Sequence[tables.Row]
+    reached: Sequence[tables.Row] = ()
     precision: str = ""
 
 
