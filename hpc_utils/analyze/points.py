@@ -102,7 +102,7 @@ def gather(runs: pd.DataFrame, measures: Sequence[str] = MEASURES, also: Sequenc
 
 @tabled(
     "learned",
-    "Accuracy and other metrics at the end.",
+    "Accuracy, or the metric there is, at the end.",
     "parallel world_size global_batch precision epochs metric value repeats",
     measure="value",
     missing="no run was evaluated (`evaluate_every=1` does)",
