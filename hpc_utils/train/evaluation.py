@@ -70,13 +70,11 @@ class Evaluation:
                         views["mirrored_"] = both / 2
                 if number == 0:
                     require_sums(workload, outputs, targets)
-                values = {
-                    view + name: float(value)
-                    for view, view_outputs in views.items()
-                    for name, value in workload.sums(view_outputs, targets).items()
-                }
                 count = batch_size(targets)
-                values |= {"samples": count, "loss": float(loss) * count}
+                values = {"samples": count, "loss": float(loss) * count}
+                for view, view_outputs in views.items():
+                    for name, value in workload.sums(view_outputs, targets).items():
+                        values[view + name] = float(value)
                 sums.update(values if number < counted else dict.fromkeys(values, 0))
                 after_batch()
         totals = dict(zip(sums, ranks.sum(torch.tensor([*sums.values()], dtype=torch.float64)).tolist(), strict=True))

@@ -317,7 +317,7 @@ class Trainer:
                 f"optimizer returned {strange[0]!r:.80}; expected a torch.optim.Optimizer, or a list of them"
             )
         self.optimizers = [self.strategy.optimizer(optimizer) for optimizer in optimizers]
-        self._peak_lrs = [group["lr"] for group in self._groups()]
+        self._peak_lrs = [float(group["lr"]) for group in self._groups()]
         self.scaler = precision.grad_scaler(self.config.precision, self.ranks.device)
         if self.config.step_graph:
             for optimizer in self.optimizers:

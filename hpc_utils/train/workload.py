@@ -108,6 +108,10 @@ class Workload:
         for name, metric in self.metrics.items():
             value = metric(outputs, targets)
             if isinstance(value, tuple | list):
+                if len(value) != 2:
+                    raise WorkloadError(
+                        f"the metric `{name}` gives {len(value)} values; expected a sum, or (value, count)"
+                    )
                 value, sums[name + COUNT] = value
             sums[name] = value
         return sums

@@ -56,6 +56,9 @@ WRONG = """
         mean = lambda outputs, targets: (outputs.abs().mean(), len(targets))
         return dataclasses.replace(make(), metrics={"size": mean})
 
+    def threefold():
+        return dataclasses.replace(make(), metrics={"size": lambda outputs, targets: [outputs.sum()] * 3})
+
     class Stream(torch.utils.data.IterableDataset):
         def __len__(self):
             return 7
@@ -72,7 +75,7 @@ WRONG = """
     def unpaired():
         return dataclasses.replace(make(), collate=lambda samples: {"x": torch.zeros(3), "y": torch.zeros(3)})
 
-    def threefold():
+    def triple():
         return dataclasses.replace(make(), collate=lambda samples: [torch.zeros(3)] * 3)
 
     @dataclasses.dataclass
@@ -141,7 +144,8 @@ REFUSED = [
     ("outside:streamed", "test is a Stream, which only iterates.*map-style"),
     ("outside:loaded", "train is a DataLoader"),
     ("outside:unpaired", r"a batch is a dict; expected \(inputs, targets\)"),
-    ("outside:threefold", "a batch is a list of 3"),
+    ("outside:triple", "a batch is a list of 3"),
+    ("outside:threefold", "the metric `size` gives 3 values"),
     ("outside:ragged", "Sample.*collate"),
     ("outside:untargeted", "the targets of a batch are None"),
     ("outside:several", "optimizer returned <generator"),
