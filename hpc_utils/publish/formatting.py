@@ -20,13 +20,14 @@ NEGLIGIBLE = 1e-3  # a smaller share without an interval is written as "< 0.1 %"
 RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1, ""))
-_PLAIN = "samples/s 1/s device-hours node-hours core-hours W °C ms person-months EUR"
+_PLAIN = "samples/s device-hours node-hours core-hours W °C ms person-months EUR"
 # {base unit: (from, divided by, symbol) in falling order}: the first step that the size reaches is used.
 UNITS = {
     "share": [(0, 0.01, "%")],
     "points": [(0, 0.01, "points")],  # a difference of two shares
     "ratio": [(0, 1, "")],
     "count": [(0, 1, "")],
+    "1/s": [(0, 1, "")],  # of a quantity whose name ends in "per second"
     "text": [(0, 1, "")],
     "s": [(7200, 3600, "h"), (120, 60, "min"), (1, 1, "s"), (1e-3, 1e-3, "ms"), (1e-6, 1e-6, "µs"), (0, 1e-9, "ns")],
     "ns": [(0, 1e6, "ms")],

@@ -104,6 +104,7 @@ class Evaluation:
         return indices + [torch.tensor([0])] * (most - counted), counted
 
 
+@torch.no_grad()
 def require_sums(workload: Workload, outputs: Any, targets: Any) -> None:
     """Raise WorkloadError if a metric of a batch is not the sum of those of its halves, as a mean is not.
 
