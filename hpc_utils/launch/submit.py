@@ -19,10 +19,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from filelock import FileLock
 from pydantic import BaseModel, Field
 
-from hpc_utils import paths
+from hpc_utils import file_lock, paths
 from hpc_utils.config import ConfigError
 from hpc_utils.records import atomic
 
@@ -300,9 +299,7 @@ def submit(
         recorded.
     """
     paths.submissions().mkdir(parents=True, exist_ok=True)
-    with FileLock(
-        paths.submissions() / ".lock"
-    ):  # of several processes, one after another: no run is submitted twice
+    with file_lock.hold(paths.submissions() / ".lock"):  # no run is submitted twice
         planned = draft(
             name, cluster, node_type, queued=queued(), repeats=repeats, further=further, in_turn=in_turn,
             redo=redo, outdated=outdated,
