@@ -56,7 +56,7 @@ def archive_accounting(study: str) -> None:
         folder = paths.runs() / run.run_id
         job = (read_json(folder / "provenance.json") or {}).get("job") or {}
         if job.get("id") and state(folder) == "complete" and not (folder / SACCT).exists():
-            text = slurm_commands.accounting(job["id"])
+            text = slurm_commands.accounting(job["id"], job["name"])
             if text.count("\n") > 1:
                 atomic.write_text(folder / SACCT, text)
 
@@ -80,7 +80,7 @@ def entries(study: str | None = None, *, gone: Collection[str] = ()) -> list[Ent
     jobs = slurm_commands.jobs(job_ids)
     run_entries = []
     for submission, task in newest.values():
-        entry = _entry(submission, task, jobs.get(task.id), gone=submission.cluster in gone)
+        entry = _entry(submission, task, submission.job(task, jobs), gone=submission.cluster in gone)
         if entry.advice and not task.run_id:  # `hpc retry` is for runs
             logs = f"`hpc logs {task.id}`, then " if entry.log.exists() else ""
             entry = replace(entry, advice=f"{logs}`hpc report {submission.index}`")
@@ -107,7 +107,11 @@ def _by_hand(submitted: Collection[str]) -> list[Entry]:
     job_records = {folder: (read_json(folder / "provenance.json") or {}).get("job") or {} for folder in runs}
     hand_entries = []
     for job in jobs:
-        folders = [folder for folder, job_record in job_records.items() if job_record.get("id") == job.id]
+        folders = [
+            folder
+            for folder, job_record in job_records.items()
+            if (job_record.get("id"), job_record.get("name")) == (job.id, job.name)
+        ]
         if not job.state.is_over:
             folders = [folder for folder in folders if state(folder) == "running"]
         # One that made no run here may be of other results.
