@@ -21,8 +21,7 @@ from .table import tabled
 
 MINUTES = 10.0  # that an epoch may take where one waits for it
 EFFICIENT = 0.70  # at least: the studies' target for strong scaling
-ALONE = "the only one"
-DECIDED = {Verdict.MET: "decided", Verdict.NOT_MEASURED: ALONE}  # all others: undecided
+DECIDED = {Verdict.MET: "decided", Verdict.NOT_MEASURED: "the only one"}  # all others: undecided
 
 
 class Choice(NamedTuple):
@@ -58,10 +57,11 @@ def recommend(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
         return quotient([samples[base.runs]], [samples[row.runs]]).estimate.times(row[weight] / base[weight])
 
     def least(among: pd.DataFrame, weight: str = "equal") -> Choice:
-        best, *others = (row for _, row in among.iterrows())
-        for row in others:
+        rows = [row for _, row in among.iterrows()]
+        best = rows[0]
+        for row in rows[1:]:
             best = row if ratio(row, best, weight).value < 1 else best
-        ratios = [ratio(row, best, weight) for _, row in among.iterrows() if row.runs != best.runs]
+        ratios = [ratio(row, best, weight) for row in rows if row.runs != best.runs]
         closest = min(ratios, key=lambda estimate: np.nan_to_num(estimate.low), default=UNKNOWN)
         return Choice(best, closest, DECIDED.get(decide(closest, at_least=1), "undecided"))
 

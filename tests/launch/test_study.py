@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import shlex
 from pathlib import Path
 
@@ -481,8 +480,6 @@ def test_the_job_that_has_an_id_after_a_restart_of_slurm_is_not_the_one_that_had
     earlier.add("1", [["complete"], ["lost"]])
     later = Submission.begin("small", "small-there", "there", "cpu")
     later.add("1", [["waits"], ["runs"]])
-    for submission in (earlier, later):  # longer ago than the accounting may lag
-        os.utime(submission.path, (0, 0))
     RunFolder.claimed(results / "runs/complete").close("complete")
     queue = {"1_0": slurm_job("1_0", "PENDING", later.job_name), "1_1": slurm_job("1_1", "RUNNING", later.job_name)}
     monkeypatch.setattr(slurm_commands, "jobs", lambda ids: queue)
