@@ -169,7 +169,7 @@ def submit(study, cluster_name, node_type, dry_run, wait, precision, at_most, **
             queued = submitting.queued()
         except slurm_commands.SlurmError:  # a laptop
             click.echo("Slurm does not answer here: no run counts as queued", err=True)
-            queued = set()
+            queued = {}
         draft = submitting.draft(study, cluster, node_type, queued=queued, **options)
         _print_draft(draft)
         click.echo("\n".join(submitting.commands(draft)))

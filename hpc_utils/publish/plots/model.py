@@ -7,6 +7,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from hpc_utils.analyze.model.fit import FARTHEST
+
 from ..quantities import quantity
 from . import drawing, style
 from .chart import charted
@@ -78,7 +80,7 @@ def parts(predictions: pd.DataFrame) -> Figure:
     return figure
 
 
-@charted("reach", "Efficiency that the model predicts up to many ranks.")
+@charted("reach", f"Efficiency that the model predicts, up to {FARTHEST} times as many ranks as were measured.")
 def reach(predictions: pd.DataFrame, measured: pd.DataFrame) -> Figure:
     """Predicted efficiency against ranks with 95 % intervals, a line for each link rate, a panel for each kind of scaling.
 
