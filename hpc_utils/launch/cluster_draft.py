@@ -166,7 +166,7 @@ def _gpu(group: Nodes) -> tuple[str, list[str], str]:
             if models := words & set(names.split()):
                 if mig := SLICE.search(text):
                     why = f"{source}: {text}; FILL IN: a slice has no known peak, and NCCL does not connect slices of one GPU"
-                    return f"{min(models)}-{mig[0]}", precisions, why
+                    return _label(f"{min(models)} {mig[0]}"), precisions, why
                 return min(models), precisions, f"{source}: {text}"
     return _label(group.gres or "unknown"), [], f"FILL IN: Slurm's name for it is {group.gres or 'empty'}"
 

@@ -89,7 +89,7 @@ def test_a_slice_of_a_gpu_is_named_and_is_one_device(folder: Path) -> None:
     mig = nodes("mig", 2, cores=56, gpus=7, gres="nvidia_h100_80gb_hbm3_1g.10gb")
     (folder / "s.toml").write_text(cluster_draft.draft("s", [mig], []))
     node = clusters.read_cluster("s").node()
-    assert (node.gpu, node.gpus, node.gres) == ("h100-1g.10gb", 1, "gpu:nvidia_h100_80gb_hbm3_1g.10gb")
+    assert (node.gpu, node.gpus, node.gres) == ("h100-1g-10gb", 1, "gpu:nvidia_h100_80gb_hbm3_1g.10gb")
     assert peaks.find_peak(node.gpu) is None
 
 
