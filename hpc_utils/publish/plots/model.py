@@ -36,7 +36,7 @@ def validation(points: pd.DataFrame) -> Figure:
     """
     batches = list(points.groupby(["kind", "size"]))
     rates = sorted(set(points.gbit), reverse=True)
-    figure, grid = drawing.wrapped(len(batches) + 1)
+    figure, (grid,) = drawing.wrapped(len(batches) + 1)
     *times, errors = grid
     for panel, ((kind, size), rows) in zip(times, batches, strict=True):
         drawing.lines(panel, rows, "world_size", "seconds", "gbit", label=_link, keys=rates, band=True, marker=None)
@@ -67,7 +67,7 @@ def parts(predictions: pd.DataFrame) -> Figure:
     `predictions`: rows of `Fitted.scaling` of one kind.
     """
     curves = list(predictions.groupby("gbit", sort=False))
-    figure, (grid,) = drawing.panels(len(curves), sharey=True)
+    figure, (grid,) = drawing.wrapped(len(curves), height=2.2, sharey=True)
     for axes, (gbit, curve) in zip(grid, curves, strict=True):
         positions = np.arange(len(curve))
         drawing.stacked(axes, positions, curve.rename(columns=PARTS), PARTS.values(), vertical=True)
