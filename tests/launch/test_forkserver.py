@@ -170,5 +170,5 @@ def test_ranks_that_could_not_meet_are_not_started(tmp_path: Path, monkeypatch: 
         raise OSError(101, "Network is unreachable")
 
     monkeypatch.setattr(socket, "create_connection", unreachable)
-    with pytest.raises(ConfigError, match="127.0.0.1"):
+    with pytest.raises(ConfigError, match=r"127\.0\.0\.1"):
         forkserver.LocalRanks([], 2, {}, tmp_path / "log", cold=False)
