@@ -17,11 +17,17 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from . import toml_config
 from .capability import CUDA_GRAPHS, QUOTA_AT_LEAST, shortest_period
+from .source_code import is_own
 
 Scalar = str | int | float | bool | None
 Fault = tuple[object, str, str]  # condition, the options that contradict each other, reason
 
-WORKLOADS = ("resnet18", "resnet50", "cnn", "mnist_cnn")  # ours; anything else is the user's own `module:function`
+WORKLOADS = (
+    "resnet18",
+    "resnet50",
+    "cnn",
+    "mnist_cnn",
+)  # ours; anything else is the user's own (`source_code.is_own`)
 DEFAULT_GLOBAL_BATCH = 128
 ELSEWHERE = {"batch_size": "global_batch or batch_per_device", "learning_rate": "lr"}  # names in other programs
 PROFILE_STEPS = {
@@ -247,7 +253,7 @@ class RunConfig(BaseModel):
 
 def _contradictions(c: RunConfig) -> Iterator[str]:
     """One line per fault of `c`: the options that contradict each other, and why."""
-    ours = ":" not in c.workload
+    ours = not is_own(c.workload)
     ddp = c.parallel in ("ddp", "zero1")
     fsdp = c.parallel == "fsdp"
     compiled = c.compile != "off"
@@ -367,15 +373,16 @@ def parse_assignments(assignments: Iterable[str]) -> dict[str, Any]:
         if not equals:
             raise ConfigError(f"{assignment!r} is not name=value")
         if name.startswith("workload_args."):
-            parameters.setdefault("workload_args", {})[name.removeprefix("workload_args.")] = _json_or_text(value)
+            parameters.setdefault("workload_args", {})[name.removeprefix("workload_args.")] = json_or_text(value)
         elif name == "workload_args":
-            parameters[name] = _json_or_text(value)
+            parameters[name] = json_or_text(value)
         else:
             parameters[name] = plain(name, value)
     return parameters
 
 
-def _json_or_text(value: str) -> Any:
+def json_or_text(value: str) -> Any:
+    """`value` read as JSON where it can be."""
     try:
         return json.loads(value)
     except json.JSONDecodeError:

@@ -1,4 +1,4 @@
-"""Source code: the files of a user's own workload, what a module imports, and code without what changes no measurement."""
+"""Source code: the files of a user's own workload or script, what a module imports, and code without what changes no measurement."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import itertools
 import json
 import pkgutil
 import sys
+import sysconfig
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,16 +18,40 @@ from typing import Any
 from . import workspace
 
 
+def is_own(workload: str) -> bool:
+    """Whether a run's workload is a user's own: `module:function`, or a script with a loop of its own, `folder/script.py`."""
+    return ":" in workload or workload.endswith(".py")
+
+
+def script_name(script: Path) -> str | None:
+    """A script as the workload of its runs: its path below the folder in which modules are found.
+
+    None if it is in none, no script, or a library's.
+    """
+    script = script.resolve()
+    libraries = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), Path(__file__).parent)
+    if script.suffix != ".py" or any(script.is_relative_to(library) for library in libraries):
+        return None
+    homes = [home for place in _homes() if script.is_relative_to(home := Path(place).resolve())]
+    return script.relative_to(homes[0]).as_posix() if homes else None
+
+
 def digest(workload: str) -> str:
     """8 hex digits of the code of a user's own workload (`files`), without comments and docstrings; "" if there is none."""
-    code = [parsed(_text(path)) for path in files(workload)]
-    return hashlib.sha256("\0".join(code).encode()).hexdigest()[:8] if code else ""
+    code = files(workload)
+    return digest_of(code) if code else ""
+
+
+def digest_of(code: Iterable[Path]) -> str:
+    """8 hex digits of the code of these modules, without comments and docstrings."""
+    texts = (parsed(_text(path)) for path in code)
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:8]
 
 
 def files(workload: str) -> list[Path]:
     """The file of the module of a user's own workload, then the modules beside it that it imports; none of a built-in workload.
 
-    The module is found as `python -m` would find it, or in the clone. It is not imported, because a launcher must not run the
+    The module or script is found as `python -m` would find it, or in the clone. It is not imported, because a launcher must not run the
     code of the ranks.
     """
     path, home = _located(workload)
@@ -49,12 +74,21 @@ def load_object(name: str) -> Any:
 
 def _located(workload: str) -> tuple[Path | None, Path]:
     """The file of a user's own workload, and the folder in which its module was found."""
+    if workload.endswith(".py"):
+        scripts = (Path(place) / workload for place in _homes())
+        script = next(filter(Path.is_file, scripts), None)
+        return script, script.parent if script else Path()
     if ":" in workload:
         module = workload.partition(":")[0].split(".")
-        for place in (str(Path.cwd()), *sys.path, str(workspace.project())):
+        for place in _homes():
             if path := _module(Path(place), module):
                 return path, Path(place)
     return None, Path()
+
+
+def _homes() -> tuple[str, ...]:
+    """The folders in which modules are found."""
+    return str(Path.cwd()), *sys.path, str(workspace.project())
 
 
 def imported(sources: Iterable[Path], home: Path, packages: Collection[str] = ()) -> set[Path]:

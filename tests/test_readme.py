@@ -34,7 +34,8 @@ PYTHON = [block for kind, block in pages.FENCE.findall(TEXT) if kind == "python"
 INLINE = re.findall(r"`([^`\n]+)`", pages.FENCE.sub("", TEXT))
 REPRODUCED = (ROOT / "REPRODUCE.md").read_text()  # its long commands are executed by tests/test_reproduce.py
 SHORT, LONG, SHOWN = pages.commands(TEXT, "sh"), pages.commands(TEXT, "sh long"), pages.outputs(TEXT)
-OWN = "my-model"  # the reader's own study
+OWN = "my-model"  # the reader's own study of a workload
+LOOP = "my-loop"  # and of a loop
 DRY = [command for command, about in SHORT.items() if pages.NEEDS.match(about)]  # by test_pages.py
 EXECUTED = [
     *(command for command in SHORT if command not in DRY and not command.startswith(("make ", "source "))),
@@ -50,7 +51,7 @@ RUNS = 4 if provenance.emulates_bf16() else 8  # of `STUDY`; bf16's half is left
 def desk(desk: Desk) -> Desk:
     """With the reader's own files, as the pages show them."""
     (desk.folder / "my_study.py").write_text(PYTHON[0])
-    (desk.folder / "my_loop.py").write_text(PYTHON[1])
+    (desk.folder / "my_loop.py").write_text(next(block for block in PYTHON if "Recorder(" in block))
     return desk
 
 
@@ -60,7 +61,7 @@ def clone(desk: Desk) -> Path:
     copy = desk.folder / "clone"
     for name in ("hpc_utils", "jobs", "notebooks", "paper"):
         shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for file in (ROOT / "pyproject.toml", desk.folder / "my_study.py"):
+    for file in (ROOT / "pyproject.toml", desk.folder / "my_study.py", desk.folder / "my_loop.py"):
         shutil.copy(file, copy)
     return copy
 
@@ -68,7 +69,7 @@ def clone(desk: Desk) -> Path:
 @pytest.mark.timeout(1860)
 @pytest.mark.parametrize("command", EXECUTED)
 def test_the_command_works(command: str, execute: Callable, request: pytest.FixtureRequest) -> None:
-    if OWN in command:
+    if OWN in command or LOOP in command:
         clone = request.getfixturevalue("clone")
         done = execute(command, clone, PYTHONPATH=str(clone))
     else:
@@ -88,19 +89,20 @@ def test_the_runs_of_the_commands_pass_the_checks(desk: Desk) -> None:
 
 
 @pytest.mark.soak
-def test_the_readers_own_study_has_a_figure_with_its_numbers_a_verdict_and_a_page(desk: Desk) -> None:
+@pytest.mark.parametrize("study", [OWN, LOOP])
+def test_the_readers_own_study_has_a_figure_with_its_numbers_a_verdict_and_a_page(desk: Desk, study: str) -> None:
     """After the commands above."""
-    if not (desk.results / f"studies/{OWN}.json").exists():
+    if not (desk.results / f"studies/{study}.json").exists():
         pytest.skip("the commands were not run (selected by hand?)")
-    starts = records.load(desk.results, study=OWN).runs.sort_values("started").repeat.tolist()
+    starts = records.load(desk.results, study=study).runs.sort_values("started").repeat.tolist()
     assert starts == sorted(starts) and len(set(starts)) == 3, "repeats are interleaved in time"
     found = exports.read_exports(desk.results)
-    assert f"{OWN}-efficiency" in found.figures
-    points = found.frame(f"{OWN}-efficiency").query("baseline == 'none' and world_size == 2").set_index("kind")
+    assert f"{study}-efficiency" in found.figures
+    points = found.frame(f"{study}-efficiency").query("baseline == 'none' and world_size == 2").set_index("kind")
     assert set(points.index) == {"strong", "weak"} and (points.repeats == 3).all()
     assert ((points.efficiency_low < points.efficiency) & (points.efficiency < points.efficiency_high)).all()
-    assert (desk.folder / f"clone/paper/build/{OWN}.pdf").stat().st_size > 5_000
-    assert set(found.frame(f"{OWN}-targets").verdict) <= {"met", "missed", "undecided"}
+    assert (desk.folder / f"clone/paper/build/{study}.pdf").stat().st_size > 5_000
+    assert set(found.frame(f"{study}-targets").verdict) <= {"met", "missed", "undecided"}
 
 
 def test_the_chapter_has_the_model_of_the_page() -> None:

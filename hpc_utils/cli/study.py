@@ -48,19 +48,20 @@ def study():
 
 @study.command("new")
 @click.argument("name")
-@click.option(
-    "--workload", required=True, metavar="MODULE:FUNCTION", help="Your model, from this folder or PYTHONPATH."
-)
-def study_new(name, workload):
-    """Draft a study of your own model.
+@click.option("--workload", metavar="MODULE:FUNCTION", help="Your model, from this folder or PYTHONPATH.")
+@click.option("--script", metavar="FILE.py", help="Your own training loop, with a recorder, in this folder.")
+def study_new(name, workload, script):
+    """Draft a study of your own model or training loop.
 
     The file jobs/studies/NAME.toml (or NAME, the path of a .toml) measures the baseline, strong and weak scaling on
-    this machine's devices, with comments on what to change. Two steps are tried, to choose the steps of an epoch. No
-    file is overwritten.
+    this machine's devices, with comments on what to change. Two steps of a workload are tried, to choose the steps of an
+    epoch. No file is overwritten.
     """
     from hpc_utils.launch.study_draft import new
 
-    path = new(name, workload)
+    if bool(workload) == bool(script):
+        raise click.UsageError("give --workload MODULE:FUNCTION or --script FILE.py")
+    path = new(name, workload or script)
     click.echo(
         f"{path}\nnext:\n  hpc study plan {name}    list its runs\n  hpc study run {name}     measure, and write the report"
     )

@@ -18,7 +18,7 @@ from pathlib import Path
 from signal import SIGTERM, Signals
 from typing import Any
 
-from hpc_utils import datasets, profilers, signals, workspace
+from hpc_utils import datasets, profilers, signals, source_code, workspace
 from hpc_utils.config import ConfigError
 from hpc_utils.records.claim import assume_alive
 from hpc_utils.records.folder import AlreadyComplete, RunFolder, read_json
@@ -103,7 +103,7 @@ def run(
 
 def require_startable(request: Request, *, redo: bool = False, launcher: Sequence[str] = ()) -> None:
     """Raise as `run` does where nothing would be started."""
-    if ":" not in request.config.workload:
+    if not source_code.is_own(request.config.workload):
         datasets.verify(request.config.dataset)
     if not launcher:  # else the ranks may be on other machines
         profilers.require(request.config.profile)
@@ -214,6 +214,8 @@ def _claim(request: Request, redo: bool, is_gone: Callable[[Mapping[str, Any]], 
         "config": request.config.model_dump(),
         "parameters": dict(request.inject),
     }
+    if request.is_script:
+        content["arguments"] = request.arguments
     try:
         folder = RunFolder.claimed(request.path, redo=redo, is_gone=is_gone)
         (folder.path / "logs").mkdir()
@@ -295,6 +297,8 @@ def _outcome(
 
 def _keep_notebook(request: Request, folder: Path, state: str, reason: str) -> None:
     """Give rank 0's notebook its final name, marked if the run is not complete."""
+    if request.is_script:
+        return
     partial = folder / PARTIAL
     if state != "complete":
         text = failure.mark(partial if partial.exists() else request.notebook, state, reason)

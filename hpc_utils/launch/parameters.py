@@ -1,4 +1,4 @@
-"""A notebook's parameters: those its tagged cell sets, and every option of `RunConfig`."""
+"""A notebook's parameters: those its tagged cell sets, and every option of `RunConfig`; a script's: its command line."""
 
 from __future__ import annotations
 
@@ -10,22 +10,30 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from hpc_utils import paths, toml_config
-from hpc_utils.config import ConfigError, RunConfig, unknown_parameter
+from hpc_utils import paths, source_code, toml_config
+from hpc_utils.config import ConfigError, RunConfig, json_or_text, unknown_parameter
 
 TAG = "parameters"
+# The options of `RunConfig` that act on a script: by its launcher and recorder. Every other parameter is the script's own.
+OF_SCRIPTS = {
+    *("parallel", "device", "precision", "threads_per_rank", "global_batch", "batch_per_device", "link_gbit"),
+    *("seed", "repeat", "profile", "profile_steps", "monitor_seconds", "phase_every"),
+}
 BATCHES = {"global_batch", "batch_per_device"}
 
 
 def find_notebook(notebook: Path) -> Path:
-    """The notebook at that path, here or in the clone, or of that name among the chapters.
+    """The notebook or script at that path, here or in the clone, or the notebook of that name among the chapters.
 
     Raises:
         ConfigError: there is none.
     """
-    for path in (notebook, paths.root() / notebook, paths.notebooks() / notebook.with_suffix(".ipynb")):
+    chapter = [] if notebook.suffix == ".py" else [paths.notebooks() / notebook.with_suffix(".ipynb")]
+    for path in (notebook, paths.root() / notebook, *chapter):
         if path.is_file():
             return path
+    if not chapter:
+        raise ConfigError(f"no script {notebook} in {Path.cwd()} or {paths.root()}")
     hint = toml_config.hint(notebook.stem, (path.stem for path in paths.notebooks().glob("*.ipynb")))
     raise ConfigError(f"no notebook {notebook} here or in {paths.notebooks()}: {hint}")
 
@@ -86,6 +94,65 @@ def resolve(notebook: Path, overrides: Mapping[str, Any]) -> tuple[RunConfig, di
         name: _like(notebook_defaults[name], value, name) for name, value in overrides.items() if name not in options
     }
     return config, inject
+
+
+def of_script(script: Path, overrides: Mapping[str, Any]) -> tuple[RunConfig, dict[str, Any]]:
+    """(configuration of a run of `script`, the parameters that were given): its own parameters are in `workload_args`.
+
+    Its batch is the default of its option --global_batch, if none is given.
+
+    Raises:
+        ConfigError: the script is in no folder in which modules are found, is no Python, has no recorder or no option for the
+            batch; an ill-typed option of the launch.
+    """
+    workload = source_code.script_name(script)
+    if workload is None:
+        raise ConfigError(
+            f"{script} is neither below {Path.cwd()} nor on PYTHONPATH: run this in the script's folder"
+        )
+    given = {name: value for name, value in overrides.items() if name in OF_SCRIPTS and value is not None}
+    batch = _batch_of(script)
+    if batch and BATCHES.isdisjoint(given):
+        given["global_batch"] = batch
+    own_values = {name: value for name, value in overrides.items() if name not in OF_SCRIPTS}
+    own_values |= own_values.pop("workload_args", {})
+    own_values = {
+        name: json_or_text(value) if isinstance(value, str) else value for name, value in own_values.items()
+    }
+    return RunConfig(workload=workload, workload_args=own_values, **given), dict(overrides)
+
+
+def _batch_of(script: Path) -> int | None:
+    """The default of the script's option --global_batch, if it has one."""
+    source = script.read_text()
+    try:
+        calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+    except SyntaxError as error:
+        raise ConfigError(f"{script}, line {error.lineno}: {error.msg}") from None
+    options = [call for call in calls if any(ast.unparse(word) == "'--global_batch'" for word in call.args)]
+    if not options or "Recorder" not in source:
+        raise ConfigError(
+            f"{script} must record with hpc_utils.train.Recorder and take an option --global_batch (docs/your-model.md)"
+        )
+    defaults = (keyword.value for keyword in options[0].keywords if keyword.arg == "default")
+    return next((value.value for value in defaults if isinstance(value, ast.Constant)), None)
+
+
+def command_line(global_batch: int, config: RunConfig, given: Collection[str]) -> list[str]:
+    """The arguments of a script: its batch over all ranks, the precision if that was given, and its own parameters.
+
+    True is `--name`, false `--no-name`, a list several values, as argparse has it.
+    """
+    values = {"global_batch": global_batch} | ({"precision": config.precision} if "precision" in given else {})
+    words = []
+    for name, value in (values | config.workload_args).items():
+        if isinstance(value, bool):
+            words.append(f"--{name}" if value else f"--no-{name}")
+        elif isinstance(value, list):
+            words += [f"--{name}", *map(str, value)]
+        else:
+            words.append(f"--{name}={value}")
+    return words
 
 
 def options(parameters: Mapping[str, Any]) -> list[str]:

@@ -1,4 +1,4 @@
-"""The process of a rank: executes the notebook in this process.
+"""The process of a rank: executes the notebook, or the script, in this process.
 
     torchrun ... -m hpc_utils.launch.rank NOTEBOOK RUN_FOLDER
 
@@ -15,6 +15,7 @@ import json
 import logging
 import os
 import re
+import runpy
 import signal
 import sys
 import time
@@ -50,14 +51,21 @@ def main(notebook: Path, folder: Path) -> None:
         die_with_parent(record.parent)
     if rank_profiler.is_wanted(request["config"], record):
         _end(_under_profiler(request["config"], notebook, folder, rank))
-    signals.remember()  # until training listens
+    arguments = request.get("arguments")
+    if arguments is None:
+        signals.remember()  # until training listens
+    else:  # a script writes no checkpoint: it may finish before its time is over
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     if not record.parent:  # else the parent, or the profiler's front, has signals sent to this process
         receive_signals(folder)
     log_to(folder / "logs" / f"rank{rank}.log")
     faulthandler.enable()
     status = 0
     try:
-        _execute(notebook, request["parameters"], folder / PARTIAL if rank == 0 else None)
+        if arguments is None:
+            _execute(notebook, request["parameters"], folder / PARTIAL if rank == 0 else None)
+        else:
+            _run_script(notebook, arguments, request["config"])
     except signals.Stopped as stopped:
         if rank == 0:
             where = {"signal": stopped.signal, "epoch": stopped.epoch, "step": stopped.step}
@@ -83,6 +91,26 @@ def _execute(notebook: Path, parameters: Mapping[str, Any], output: Path | None)
     logging.getLogger("papermill").setLevel(logging.ERROR)
     kernel = {"engine_name": "hpc", "kernel_name": "python3"}
     papermill.execute_notebook(notebook, output, parameters, **kernel, progress_bar=False, cwd=None)
+
+
+def _run_script(script: Path, arguments: list[str], config: Mapping[str, Any]) -> None:
+    """Run a user's script as `python` does, on the cores or the GPU of this rank and seeded."""
+    from hpc_utils.config import RunConfig
+    from hpc_utils.train import randomness, ranks
+
+    if config["parallel"] == "none":  # torchrun sets them for one process, too
+        for name in filter(workspace.RANK_VARIABLES.fullmatch, list(os.environ)):
+            os.environ.pop(name)
+    sys.argv = [str(script), *arguments]
+    sys.path.insert(0, str(script.parent))
+    randomness.seed(config["seed"])
+    with ranks.placed(RunConfig(**config)):
+        try:
+            runpy.run_path(str(script), run_name="__main__")
+        except SystemExit as end:
+            if end.code:
+                sys.stderr.flush()
+                raise RuntimeError(f"{script.name} ended with {end.code}: {' '.join(arguments)}") from end
 
 
 def _under_profiler(config: Mapping[str, Any], notebook: Path, folder: Path, rank: int) -> int:

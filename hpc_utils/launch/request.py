@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hpc_utils import capability, datasets, launcher, paths, profilers, provenance
+from hpc_utils import capability, datasets, launcher, paths, profilers, provenance, source_code
 from hpc_utils.config import ConfigError, RunConfig
 from hpc_utils.launcher import Launcher
 from hpc_utils.plural import counted
@@ -40,7 +40,7 @@ class Request:
     """A run's notebook, configuration and layout, and the folder that is named by its id.
 
     Attributes:
-        notebook: executed by every rank. config: the parameters of the training. inject: values to inject into the
+        notebook: executed by every rank; or a script with a loop of its own. config: the parameters of the training. inject: values to inject into the
             notebook.
         layout: nodes and ranks on each. path: the run's folder.
     """
@@ -60,6 +60,17 @@ class Request:
         """What starts its ranks in place of torchrun, if its loop brings that."""
         own_launcher = launcher.find_launcher(self.config.workload)
         return own_launcher if own_launcher and own_launcher.starts_ranks else None
+
+    @property
+    def is_script(self) -> bool:
+        """Whether the ranks execute a script instead of a notebook."""
+        return self.notebook.suffix == ".py"
+
+    @property
+    def arguments(self) -> list[str]:
+        """The command line of a script."""
+        global_batch, _ = self.config.batches(self.layout.ranks)
+        return parameters.command_line(global_batch, self.config, self.inject)
 
     @property
     def starts_cold(self) -> bool:
@@ -118,7 +129,8 @@ def prepare(
     if layout.ranks_per_node < 1 or layout.nodes < 1:
         raise ConfigError(f"a layout of {layout} (nodes x ranks): at least one rank is needed")
     notebook = parameters.find_notebook(notebook)
-    config, inject = parameters.resolve(notebook, overrides)
+    is_script = notebook.suffix == ".py"
+    config, inject = (parameters.of_script if is_script else parameters.resolve)(notebook, overrides)
     if config.parallel == "none" and layout.ranks > 1:
         raise ConfigError(
             f"parallel='none' is one process: use parallel='ddp', 'zero1' or 'fsdp' for {layout.ranks} ranks"
@@ -126,18 +138,18 @@ def prepare(
     if config.profile == "ncu" and layout.ranks > 1:
         raise ConfigError(profilers.ONE_RANK.format(ranks=layout.ranks))
     measured = identity.measured(config, layout.ranks)
-    if needs_data and ":" not in config.workload:
+    if needs_data and not source_code.is_own(config.workload):
         require_data(config.dataset, paths.data())
         samples = datasets.info(config.dataset).train.count
         if samples < measured["global_batch"] and not config.steps_per_epoch:
             raise ConfigError(
                 f"{config.dataset} has {samples} samples, fewer than one global batch: use a smaller one"
             )
-    elif needs_data and imports:
+    elif needs_data and imports and not is_script:
         require_workload(config.workload, config.parallel, json.dumps(dict.fromkeys(config.workload_args)))
-    for name, value in (parameters.defaults(notebook) | inject).items():
-        if name not in RunConfig.model_fields:
-            measured[name] = value
+    if not is_script:
+        injected = parameters.defaults(notebook) | inject
+        measured |= {name: value for name, value in injected.items() if name not in RunConfig.model_fields}
     hardware = hardware or provenance.hardware_id()
     run_id = identity.run_id(measured, nodes=layout.nodes, ranks_per_node=layout.ranks_per_node, hardware=hardware)
     return Request(notebook.absolute(), config, inject, layout, paths.runs() / run_id)

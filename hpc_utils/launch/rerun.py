@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpc_utils import paths, provenance
+from hpc_utils import paths, provenance, source_code
 from hpc_utils.config import RunConfig
 from hpc_utils.plural import counted
 from hpc_utils.records import StudyIndex, fingerprint, identity, packed, studies
@@ -80,10 +80,16 @@ def again(run: Path, repeat: int, *, notebook: Path | None = None) -> Request:
             f"{run.name} {why}: measure its study again there (`HPC_RESULTS=again hpc submit STUDY --cluster NAME --wait`), "
             f"then compare with `hpc verify {run.name} --against again`"
         )
-    path = notebook or paths.notebooks() / request["notebook"]
+    is_script = "arguments" in request
+    script = is_script and source_code.module_file(request["config"]["workload"])
+    path = notebook or script or paths.notebooks() / request["notebook"]
     if not path.is_file():
         raise CannotRerun(
             f"{run.name} executed {request['notebook']}, which is not in {path.parent}: use --notebook FILE"
+        )
+    if is_script:
+        return prepare(
+            path, request["parameters"] | {"repeat": repeat}, Layout(record["nodes"], record["ranks_per_node"])
         )
     known_names = RunConfig.model_fields.keys() | parameters.defaults(path).keys()
     # A parameter that was set, and that is unknown by now, is refused, but for former options that had their default.

@@ -157,9 +157,10 @@ class Plan:
             yield f"{counted(len(outdated_runs), 'complete run')}, measured by other code: {remedy}"
         with contextlib.suppress(UnknownStudy):
             former = read_study(self.name).run_ids.difference(run.run_id for run in self.requests)
-            if number := sum((paths.runs() / run).exists() for run in former):
-                reason = "study, parameters or workload changed; runs to do replace them"
-                yield f"{counted(number, 'former run')} left out: {reason}"
+            if left_out := sorted(run for run in former if (paths.runs() / run).exists()):
+                names = f"{', '.join(left_out[:3])}{', ...' * (len(left_out) > 3)}"
+                reason = f"study, parameters or code changed; `{self.command}` measures what replaces them"
+                yield f"{counted(len(left_out), 'former run')} left out ({names}): {reason}"
 
     def to_do(self, *, redo: bool = False, outdated: bool = False) -> list[Request]:
         """The runs to make: those not complete or damaged; also those of other code (`outdated`), or all (`redo`)."""
@@ -347,7 +348,7 @@ def _forecast(point: Point, target: Target) -> dict[str, Any]:
     config = point.request.config
     layout = point.request.layout
     parameters = identity.measured(config, layout.ranks)
-    data = None if ":" in config.workload else datasets.info(config.dataset)
+    data = None if source_code.is_own(config.workload) else datasets.info(config.dataset)
     train = data and data.train.count
     every = config.evaluate_every
     on_gpu = target.gpu and config.device != "cpu"

@@ -1,4 +1,4 @@
-"""The first draft of a study file (`study_draft.toml.j2`): scaling of the user's workload on this machine's
+"""The first draft of a study file (`study_draft.toml.j2`): scaling of the user's workload or script on this machine's
 devices."""
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ import re
 import time
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hpc_utils import paths, provenance
 from hpc_utils.config import RunConfig
 from hpc_utils.plural import counted
 from hpc_utils.records import atomic
 
-from . import core_lock, job_environment
+from . import core_lock, job_environment, parameters
 from .study import StudyError
 
 if TYPE_CHECKING:
@@ -29,11 +29,11 @@ STEPS = (10, 200)  # of an epoch: at least, at most
 
 
 def new(name: str, workload: str) -> Path:
-    """Write the file of the study `name`, and return its path.
+    """Write the file of the study `name` of a workload or script (`source_code.is_own`), and return its path.
 
     Raises:
         StudyError: there is such a file already, the name is not valid, or a step of the workload fails.
-        ConfigError, WorkloadError: there is no such workload.
+        ConfigError, WorkloadError: there is no such workload or script.
     """
     path = Path(name) if name.endswith(".toml") else paths.studies() / f"{name}.toml"
     if not re.fullmatch(r"[a-z][a-z0-9-]*", path.stem):
@@ -49,26 +49,10 @@ def new(name: str, workload: str) -> Path:
 def draft(workload: str, devices: int | None = None) -> str:
     """The file's text for a machine of `devices` (by default this one): at most 8 ranks, and batches that they
     divide."""
-    from hpc_utils.train import optim
-    from hpc_utils.train.resolve import resolve
-
-    config = RunConfig(workload=workload, parallel="none")
     gpus = len(provenance.hardware().gpus)
     devices = devices or gpus or len(provenance.core_groups())
     ranks = [world for world in (1, 2, 4, MOST_RANKS) if world <= devices]
-    batch = MOST_SAMPLES
-    try:
-        built = resolve(config)
-        while batch * ranks[-1] > len(built.train) and batch > ranks[-1]:
-            batch //= 2
-        with contextlib.nullcontext() if gpus else core_lock.lock_cores(f"a step of {workload}"):
-            seconds = _step_seconds(built, config, batch)
-    except Exception as error:
-        if hasattr(error, "exit_code"):  # a message for users
-            raise
-        command = f"hpc run {paths.notebooks()}/01_baseline.ipynb -p workload={workload}"
-        raise StudyError(f"{workload}: {type(error).__name__}: {error}; `{command}` shows where") from error
-    steps = min(max(round(EPOCH / seconds), STEPS[0]), STEPS[1])
+    is_script = workload.endswith(".py")
     return job_environment.render_template(
         "study_draft.toml.j2",
         workload=workload,
@@ -76,13 +60,43 @@ def draft(workload: str, devices: int | None = None) -> str:
         machine=counted(gpus, "GPU") if gpus else f"{counted(devices, 'core')}; a CPU rank is one of them",
         ranks=ranks,
         most=counted(ranks[-1], "rank"),
-        batch=batch,
-        steps=steps,
-        seconds=seconds,
-        measures=["loss", *built.metrics],
-        every_epoch=len(built.test) <= steps * batch,
-        own_optimizer=built.optimizer is not optim.build,
+        is_script=is_script,
+        **(_of_script(Path(workload)) if is_script else _of_workload(workload, ranks[-1], on_gpu=bool(gpus))),
     )
+
+
+def _of_script(script: Path) -> dict[str, Any]:
+    config, _ = parameters.of_script(parameters.find_notebook(script), {})
+    return {"batch": config.batches(1)[0]}
+
+
+def _of_workload(workload: str, most_ranks: int, *, on_gpu: bool) -> dict[str, Any]:
+    """What the draft says of a workload, of which two steps are tried."""
+    from hpc_utils.train import optim
+    from hpc_utils.train.resolve import resolve
+
+    config = RunConfig(workload=workload, parallel="none")
+    batch = MOST_SAMPLES
+    try:
+        built = resolve(config)
+        while batch * most_ranks > len(built.train) and batch > most_ranks:
+            batch //= 2
+        with contextlib.nullcontext() if on_gpu else core_lock.lock_cores(f"a step of {workload}"):
+            seconds = _step_seconds(built, config, batch)
+    except Exception as error:
+        if hasattr(error, "exit_code"):  # a message for users
+            raise
+        command = f"hpc run {paths.notebooks()}/01_baseline.ipynb -p workload={workload}"
+        raise StudyError(f"{workload}: {type(error).__name__}: {error}; `{command}` shows where") from error
+    steps = min(max(round(EPOCH / seconds), STEPS[0]), STEPS[1])
+    return {
+        "batch": batch,
+        "steps": steps,
+        "seconds": seconds,
+        "measures": ["loss", *built.metrics],
+        "every_epoch": len(built.test) <= steps * batch,
+        "own_optimizer": built.optimizer is not optim.build,
+    }
 
 
 def _step_seconds(workload: Workload, config: RunConfig, batch: int) -> float:

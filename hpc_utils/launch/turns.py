@@ -42,7 +42,7 @@ def refusal(request: Request) -> str:
     config = request.config
     if config.profile or config.monitor_seconds:
         return "a profiler or monitor would see the other runs, too"
-    if config.parallel == "own":
+    if config.parallel == "own" or request.is_script:
         return "it has a loop of its own"
     if config.link_gbit is not None:
         return "the links are limited for one run at a time"

@@ -50,7 +50,7 @@ def measured(config: RunConfig, world_size: int) -> dict[str, Any]:
         "global_batch": global_batch,
         "batch_per_device": per_device,
     }
-    if ":" in config.workload:
+    if source_code.is_own(config.workload):
         parameters |= {"dataset": "", "source": source_code.digest(config.workload)}
     return parameters
 

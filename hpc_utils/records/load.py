@@ -155,7 +155,7 @@ def by_former_code(records: Records, results: Path, study: str = "") -> list[str
     former = [
         run.run_id
         for run in records.runs.itertuples()
-        if ":" in run.workload
+        if source_code.is_own(run.workload)
         and (folder := results / run.path).is_dir()
         and read_json(folder / "run.json")["config"].get("source", "") != now(run.workload)
     ]

@@ -25,6 +25,8 @@ from . import memory
 
 CPU = torch.device("cpu")
 
+_place: dict[str, Any] = {}  # device and cores of this process, as fields of `Ranks` (`placed`)
+
 
 @dataclass(frozen=True)
 class Ranks:
@@ -181,26 +183,42 @@ def present(device: torch.device | str | None = None) -> Ranks:
     if device is None and torch.cuda.is_initialized():
         device = torch.device("cuda", torch.cuda.current_device())
     device = torch.device(device or CPU)
-    threads = torch.get_num_threads()
+    host = _place or {"threads": torch.get_num_threads()}
     if not (dist.is_available() and dist.is_initialized()):
         if (world := _number("WORLD_SIZE", 1)) > 1:  # else each would record a run of its own, under the same name
             raise RuntimeError(
                 f"WORLD_SIZE={world}, but there is no process group: "
                 "call torch.distributed.init_process_group() before Recorder(...)"
             )
-        return Ranks(device=device, threads=threads)
+        return Ranks(device=device, **host)
     rank = dist.get_rank()
     world = dist.get_world_size()
     backend = dist.get_backend()
     local = _number("LOCAL_RANK", rank)
     per_node = _number("LOCAL_WORLD_SIZE", world)
-    return Ranks(
-        *(rank, world, local, per_node, device, backend),
-        # Records are gathered on the host, which an NCCL-only group does not support.
-        group=None if "gloo" in backend else dist.new_group(backend="gloo"),
-        threads=threads,
-        oversubscribed=device.type == "cpu" and per_node * threads > len(provenance.core_groups()),
-    )
+    if not _place:
+        cores = per_node * host["threads"]
+        host["oversubscribed"] = device.type == "cpu" and cores > len(provenance.core_groups())
+    # Records are gathered on the host, which an NCCL-only group does not support.
+    group = None if "gloo" in backend else dist.new_group(backend="gloo")
+    return Ranks(*(rank, world, local, per_node, device, backend), group=group, **host)
+
+
+@contextlib.contextmanager
+def placed(config: RunConfig) -> Iterator[None]:
+    """Choose the device and pin the cores of a process whose own program creates the process group and the recorder.
+
+    Raises:
+        ConfigError: the device is not available.
+    """
+    place = _by_torchrun()
+    device = _device(config, place.local_rank)
+    with _cores(config, device, place.local_rank, place.ranks_per_node, place.world_size) as host:
+        _place.update(host)
+        try:
+            yield
+        finally:
+            _place.clear()
 
 
 @contextlib.contextmanager

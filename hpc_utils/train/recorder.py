@@ -15,6 +15,7 @@ import contextlib
 import json
 import math
 import socket
+import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sized
 from pathlib import Path
@@ -23,8 +24,9 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from hpc_utils import workspace
-from hpc_utils.records import checks
+from hpc_utils import source_code, workspace
+from hpc_utils.config import RunConfig
+from hpc_utils.records import checks, identity
 from hpc_utils.records.folder import profiled_files
 from hpc_utils.workspace import Launch
 
@@ -36,7 +38,7 @@ from .precision import default_precision
 from .profile_window import BEFORE, NoWindow, ProfileWindow
 from .progress import Progress
 from .ranks import Ranks, present
-from .run_writer import RunWriter, launched_folder
+from .run_writer import RunWriter, launched_folder, launched_script
 from .timing import StepClock
 from .turns import Turns
 from .workload import Finish, means
@@ -54,14 +56,17 @@ class Recorder:
     Args:
         workload: name of the workload in the records.
         global_batch: samples per step over all ranks.
-        parameters: other values that identify this measurement; any `RunConfig` field is recognised.
+        parameters: other values that identify this measurement; any `RunConfig` field is recognised. Those that `hpc run`
+            was given for a script are added.
         device: device of the loop; by default the GPU that this process already uses, else the CPU.
-        ranks: by default taken from torch.distributed.
+        ranks: by default taken from torch.distributed; the trainer gives them.
         redo: measure again even if the run is complete.
-        sources: source files outside this project whose digest is part of the run's provenance.
+        sources: source files outside this project whose digest is part of the run's provenance, and identifies the measurement;
+            added are the running script and the modules beside it.
 
     Raises:
-        ValueError: the global batch does not divide over the ranks, or a parameter is no JSON value.
+        ValueError: the global batch does not divide over the ranks, a parameter is no JSON value, or the loop does not train
+            what `hpc run` was asked for.
         RuntimeError: torchrun started several processes, but torch.distributed has no process group.
         AlreadyComplete: on entry, on every rank, if the run is complete.
         ClaimedElsewhere: on entry, if another process is measuring the run.
@@ -79,6 +84,7 @@ class Recorder:
         redo: bool = False,
         sources: Iterable[Path] = (),
     ) -> None:
+        is_own_loop = ranks is None
         self.ranks = ranks = ranks or present(device)
         if global_batch % ranks.world_size:
             raise ValueError(f"global_batch={global_batch} does not divide over {ranks.world_size} ranks")
@@ -90,6 +96,8 @@ class Recorder:
             **(parameters or {}),
             "global_batch": global_batch,
         }
+        if is_own_loop:
+            sources = self._identify_loop(list(map(Path, sources)))
         for name, value in self.parameters.items():
             try:
                 json.dumps(value, allow_nan=False)
@@ -120,6 +128,34 @@ class Recorder:
         self._monitor = Monitor(self.parameters, ranks)
         self._progress = Progress(show=ranks.is_main)
         self._observers = (self._memory, self._energy, self._profile, self._monitor, self._progress)
+
+    def _identify_loop(self, sources: list[Path]) -> list[Path]:
+        """Add the digest of a user's loop, and what it was started for, to the parameters; returns its files."""
+        requested = launched_script()
+        script = Path(getattr(sys.modules["__main__"], "__file__", ""))  # none in an interactive session
+        workload = requested.workload if requested else source_code.script_name(script)
+        files = dict.fromkeys(
+            [*(source_code.files(workload) if workload else ()), *(path.resolve() for path in sources)]
+        )
+        if files:
+            self.parameters["source"] = source_code.digest_of(files)
+        if requested:
+            self._require(requested)
+        return list(files)
+
+    def _require(self, requested: RunConfig) -> None:
+        """Add what `hpc run` was asked for to the parameters; ValueError if the loop does otherwise."""
+        asked = identity.measured(requested, self.ranks.world_size)
+        has_group = self.ranks.backend is not None
+        if has_group != (asked["parallel"] != "none"):
+            raise ValueError(
+                f"parallel={asked['parallel']}, but the loop has {'a' if has_group else 'no'} process group"
+            )
+        for name in ("global_batch", *requested.workload_args.keys() & self.parameters.keys()):
+            value = (asked | requested.workload_args)[name]
+            if self.parameters[name] != value:
+                raise ValueError(f"the loop trains with {name}={self.parameters[name]}, but was started for {value}")
+        self.parameters |= identity.changed(asked)
 
     # -- the run ------------------------------------------------------------------------------------------
 

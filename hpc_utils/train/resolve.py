@@ -24,7 +24,7 @@ def resolve(config: RunConfig) -> Workload:
     Raises:
         WorkloadError: there is no such workload, or the function does not return one.
     """
-    if ":" not in config.workload:
+    if not source_code.is_own(config.workload):
         return vision.workload(config)
     workload = builder(config)()
     if not isinstance(workload, Workload):
@@ -49,6 +49,8 @@ def builder(config: RunConfig) -> functools.partial:
         WorkloadError: it cannot be imported, does not take `workload_args`, or does not use an option that is given.
     """
     name = config.workload
+    if name.endswith(".py"):
+        raise WorkloadError(f"{name} is a script with a loop of its own: `hpc run {name}` starts it")
     try:
         function = source_code.load_object(name)
     except (Exception, SystemExit) as error:

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from hpc_utils import paths, provenance, workspace
+from hpc_utils.config import RunConfig
 from hpc_utils.records import schema
-from hpc_utils.records.folder import RunFolder
+from hpc_utils.records.folder import RunFolder, read_json
 from hpc_utils.records.identity import run_id
 from hpc_utils.records.load import verify
 from hpc_utils.signals import Stopped
@@ -37,6 +38,13 @@ def launched_folder(*, take: bool = False) -> RunFolder | None:
     if take:
         _used.add(run)
     return RunFolder(Path(run))
+
+
+def launched_script() -> RunConfig | None:
+    """The configuration for which `hpc run` started this process, if that is a script that has recorded no run yet."""
+    folder = launched_folder()
+    request = folder and read_json(folder.path / "request.json")
+    return RunConfig(**request["config"]) if request and "arguments" in request else None
 
 
 class RunWriter:

@@ -21,8 +21,8 @@ def test_a_workload_and_a_bare_loop_come_to_one_figure(executed, tmp_path: Path)
     found, runs = exports.read_exports(results), records.load(results).runs
     assert {"my-mlp-efficiency", "your-model-efficiency"} <= figures
     assert set(zip(runs.workload, runs.parallel, runs.world_size, strict=True)) >= {
-        ("my_study:mlp", "none", 1), ("my_study:mlp", "ddp", 2), ("my-loop", "none", 1), ("my-loop", "ddp", 2),
+        ("my_study:mlp", "none", 1), ("my_study:mlp", "ddp", 2), ("my_loop.py", "none", 1), ("my_loop.py", "ddp", 2),
     }  # fmt: skip
     judged = found.frame("your-model-targets").groupby("workload").kind.agg(set)
-    assert judged.to_dict() == {"my_study:mlp": {"strong", "weak"}, "my-loop": {"strong"}}
-    assert (results / "your-model/my-mlp.toml").exists()
+    assert judged.to_dict() == {"my_study:mlp": {"strong", "weak"}, "my_loop.py": {"strong", "weak"}}
+    assert all((results / f"your-model/{name}.toml").exists() for name in ("my-mlp", "my-loop"))

@@ -1,0 +1,177 @@
+"""A user's own training loop, as a script: `hpc run my_loop.py`, its study, and what an edit of it does."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hpc_utils import paths, records, source_code, workspace
+from hpc_utils.config import ConfigError
+from hpc_utils.launch import rerun, study_draft
+from hpc_utils.launch import study as studies
+from hpc_utils.launch.request import Layout, prepare
+from hpc_utils.records.folder import read_json
+
+from .conftest import Bench
+
+LOOP = """
+import argparse, os
+import torch
+from torch import distributed as dist
+from hpc_utils.train import Recorder
+import layers
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--global_batch", type=int, default=32)
+parser.add_argument("--width", type=int, default=8)
+parser.add_argument("--bias", action=argparse.BooleanOptionalAction)
+args = parser.parse_args()
+batch = args.global_batch
+if "RANK" in os.environ:
+    dist.init_process_group("gloo")
+    batch //= dist.get_world_size()
+model = layers.model(args.width)
+loader = [torch.randn(batch, 4)] * 6
+with Recorder("my-loop", global_batch=args.global_batch) as run:
+    for epoch in range(2):
+        for x in run.epoch(loader):
+            loss = model(x).square().mean()
+            loss.backward()
+            run.step(samples=len(x), loss=loss)
+"""
+LAYERS = "import torch\n\n\ndef model(width):\n    return torch.nn.Linear(4, width)\n"
+
+
+def write_loop(folder: Path, loop: str = LOOP) -> Path:
+    (folder / "layers.py").write_text(LAYERS)
+    script = folder / "my_loop.py"
+    script.write_text(loop)
+    return script
+
+
+def config(run: Path) -> dict:
+    return read_json(run / "run.json")["config"]
+
+
+@pytest.fixture
+def here(tmp_path: Path, results: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a loop, as the working folder."""
+    write_loop(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_ranks_execute_a_script_with_its_batch_and_parameters(bench: Bench) -> None:
+    write_loop(bench.folder)
+    outcome = bench.hpc(
+        "run", "my_loop.py", "--nproc", 2, "-p", "width=16", "-p", "bias=true", "-p", "batch_per_device=8"
+    )
+    assert outcome.code == 0, outcome.err
+    recorded = config(bench.run)
+    assert recorded["workload_args"] == {"width": 16, "bias": True}
+    assert (recorded["workload"], recorded["parallel"], recorded["global_batch"]) == ("my_loop.py", "ddp", 16)
+    record_set = records.load(bench.results)
+    run = record_set.runs.iloc[0]
+    assert (run.world_size, run.samples, run.threads_per_rank) == (2, 2 * 6 * 16, 1)
+    assert read_json(bench.run / "run.json")["pinned"] is True
+    assert (
+        bench.hpc(
+            "run", "my_loop.py", "--nproc", 2, "-p", "bias=true", "-p", "width=16", "-p", "batch_per_device=8"
+        ).code
+        == 0
+    )
+    assert len(bench.runs) == 1, "it is complete"
+
+
+@pytest.mark.parametrize("launcher", [[], ["--", "torchrun", "--nproc-per-node", "1", "--log-dir", "/dev/null"]])
+def test_one_process_without_a_group_whoever_starts_it(bench: Bench, launcher: list[str]) -> None:
+    write_loop(bench.folder)
+    outcome = bench.hpc("run", "my_loop.py", "-p", "parallel=none", *launcher)
+    assert outcome.code == 0, outcome.err
+    assert config(bench.run) | {"parallel": "none", "global_batch": 32} == config(bench.run), "the script's default"
+
+
+@pytest.mark.parametrize(
+    ("loop", "parameter", "reason"),
+    [
+        (LOOP, "widht=3", "--widht=3"),
+        (LOOP.replace("global_batch=args.global_batch)", "global_batch=64)"), "width=3", "global_batch=64"),
+        (LOOP.replace('if "RANK"', 'if "NEVER"'), "width=3", "parallel=ddp"),
+    ],
+)  # fmt: skip
+def test_a_loop_that_does_not_train_what_it_was_started_for_fails(
+    bench: Bench, loop: str, parameter: str, reason: str
+) -> None:
+    write_loop(bench.folder, loop)
+    outcome = bench.hpc("run", "my_loop.py", "-p", parameter)
+    assert outcome.code == 1 and reason in bench.status()["reason"]
+
+
+def test_a_script_without_recorder_or_batch_and_one_elsewhere_are_refused(here: Path) -> None:
+    for wrong in ("print('--global_batch')", LOOP.replace("--global_batch", "--batch"), "def ("):
+        (here / "wrong.py").write_text(wrong)
+        with pytest.raises(ConfigError, match=r"wrong\.py"):
+            prepare(Path("wrong.py"), {})
+    with pytest.raises(ConfigError):
+        prepare(write_loop(here.parent), {})
+    (here.parent / "my_loop.py").unlink()
+
+
+def test_an_edited_loop_or_module_beside_it_is_another_measurement(here: Path) -> None:
+    first = prepare(Path("my_loop.py"), {})
+    for file in ("layers.py", "my_loop.py"):
+        before = prepare(Path("my_loop.py"), {}).run_id
+        with (here / file).open("a") as code:
+            code.write("\nmore = 1\n")
+        assert prepare(Path("my_loop.py"), {}).run_id != before
+    assert prepare(Path("my_loop.py"), {}, Layout(1, 2)).config == first.config
+
+
+def test_its_study_is_drafted_and_planned_and_names_former_runs(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paths, "studies", lambda: here)
+    path = study_draft.new("mine", "my_loop.py")
+    plan = studies.plan(str(path))
+    layouts = {(point.series, point.request.config.parallel, point.ranks) for point in plan.points}
+    assert {("baseline", "none", 1), ("strong", "ddp", 1), ("weak", "ddp", 1)} <= layouts
+    assert {point.request.arguments[0] for point in plan.points if point.series != "weak"} == {"--global_batch=32"}
+    plan.index("mine").write()
+    former = plan.requests[0]
+    former.path.mkdir(parents=True)
+    (here / "my_loop.py").write_text(LOOP.replace("range(2)", "range(3)"))
+    (line,) = studies.plan(str(path)).changes()
+    assert former.run_id in line and plan.command in line
+
+
+def test_a_recorded_loop_is_repeated_with_its_parameters(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_loop(bench.folder)
+    assert bench.hpc("run", "my_loop.py", "-p", "parallel=none", "-p", "width=5").code == 0
+    monkeypatch.chdir(bench.folder)
+    request = rerun.again(bench.run, 2)
+    assert request.config.workload_args == {"width": 5} and request.config.repeat == 2
+    assert request.arguments == ["--global_batch=32", "--width=5"]
+
+
+def test_a_loop_started_by_hand_is_identified_by_its_code(bench: Bench) -> None:
+    script = write_loop(bench.folder)
+    environment = workspace.child_environment() | {"HPC_RESULTS": str(bench.results)}
+    for width, given in ((8, ""), (9, ", sources=[__file__]")):
+        script.write_text(
+            LOOP.replace("default=8", f"default={width}").replace(
+                "args.global_batch) as", f"args.global_batch{given}) as"
+            )
+        )
+        subprocess.run([sys.executable, script], cwd=bench.folder, env=environment, check=True, capture_output=True)
+    sources = {config(run)["source"] for run in bench.runs}
+    assert len(bench.runs) == 2 and len(sources) == 2
+    assert len(set(records.load(bench.results).runs.settings)) == 2, "not repeats of one point"
+
+
+def test_the_name_of_a_script_is_its_path_below_where_modules_are_found(here: Path) -> None:
+    (here / "loops").mkdir()
+    (here / "loops/mine.py").write_text("")
+    assert source_code.script_name(Path("loops/mine.py")) == "loops/mine.py"
+    assert source_code.files("loops/mine.py") == [here / "loops/mine.py"]
+    assert source_code.script_name(Path(pytest.__file__)) is None, "a library's"
