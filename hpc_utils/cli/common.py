@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -67,9 +69,36 @@ def parameters_option(help: str = "See `hpc params`.") -> Callable:
     )
 
 
-def repeats_option(command: Callable) -> Callable:
-    """`--repeats` of a study."""
-    return click.option("--repeats", type=POSITIVE, help="Instead of the number in the study file.")(command)
+def variant_options(command: Callable) -> Callable:
+    """`-p`, `--ranks`, `--repeats` and `--as`; the command receives `variant`, a `launch.target.Variant`."""
+
+    @functools.wraps(command)
+    def call(*, label: str, parameters: dict[str, Any], ranks: tuple[int, ...], repeats: int | None, **options: Any):
+        from hpc_utils.launch.target import Variant
+
+        if (parameters or ranks) and not label:
+            raise click.UsageError("-p and --ranks change the study: name the results of the variant by --as NAME")
+        return command(variant=Variant(label, parameters, ranks or None, repeats), **options)
+
+    help = "Overrides the study file in every run, with --as; a matrix or ablation keeps its values."
+    repeats = click.option("--repeats", type=POSITIVE, help="Instead of the number in the study file.")
+    ranks = click.option(
+        "--ranks", metavar="N,N", default="", callback=_ranks, help="Instead of those of each series of several processes."
+    )  # fmt: skip
+    label = click.option(
+        "--as", "label", metavar="NAME", default="", callback=_label, help="Name of a variant's results."
+    )
+    return parameters_option(help)(ranks(repeats(label(call))))
+
+
+def _ranks(context: click.Context, option: click.Parameter, text: str) -> tuple[int, ...]:
+    return tuple(POSITIVE.convert(number, option, context) for number in text.split(",") if text)
+
+
+def _label(context: click.Context, option: click.Parameter, label: str) -> str:
+    if label and (label in paths.study_files() or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", label)):
+        raise click.BadParameter(f"{label!r}: letters, digits and . _ -, and no study's own name", context, option)
+    return label
 
 
 def precision_options(command: Callable) -> Callable:
@@ -196,8 +225,11 @@ def as_rehearsed(cluster: Cluster) -> Cluster:
 
     if not cluster.rehearsal or (running_cluster := rehearsal.around()) is None:
         return cluster
+    by_hand = running_cluster.by_hand
     return cluster.rehearsed(
-        links=None if running_cluster.flat else running_cluster.by_hand or "", share=running_cluster.share
+        links=None if running_cluster.flat else by_hand or "",
+        share=running_cluster.share,
+        setup=(running_cluster.command, *[f"hpc cluster shape --rate {by_hand}"] * bool(by_hand)),
     )
 
 

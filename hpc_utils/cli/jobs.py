@@ -32,8 +32,8 @@ from .common import (
     print_refused,
     print_table,
     redo_options,
-    repeats_option,
     set_variables,
+    variant_options,
 )
 
 if TYPE_CHECKING:
@@ -64,7 +64,8 @@ COLOURS = {"COMPLETED": "green", "RUNNING": "cyan", "PENDING": "yellow"}
     "--csv", "csv_file", type=click.Path(path_type=Path), metavar="FILE", help="Also write the rows to FILE."
 )
 @precision_options
-def plan(study, cluster_name, node_type, seconds_per_epoch, gpu, as_markdown, csv_file, precision, at_most):
+@variant_options
+def plan(study, cluster_name, node_type, seconds_per_epoch, gpu, as_markdown, csv_file, precision, at_most, variant):
     """Predict time and cost of STUDY on a cluster, with intervals.
 
     With a precision they are those of the further repeats that it takes. The basis is the runs measured there so far. Needs neither Slurm nor the data set: a laptop with the runs that `hpc
@@ -94,7 +95,7 @@ def plan(study, cluster_name, node_type, seconds_per_epoch, gpu, as_markdown, cs
         set_variables(job_environment.folders(cluster))
     except clusters.ClusterError as error:  # its folders are named by variables that only the cluster has
         click.echo(f"{error}: the runs in {paths.results()} are used instead", err=True)
-    target = submit.target_on(cluster, node, Path(study).stem)
+    target = submit.target_on(cluster, node, Path(study).stem, variant)
     further = further_repeats(submit.index_name(Path(study).stem, target), precision, at_most or study_file.at_most)
     planned = studies.plan(study, target, needs_data=False, further=further)
     if precision:
@@ -134,14 +135,14 @@ def plan(study, cluster_name, node_type, seconds_per_epoch, gpu, as_markdown, cs
 @cluster_option(CLUSTER, required=True)
 @node_type_option
 @click.option("--dry-run", is_flag=True, help="Show the plan and the commands; submit nothing.")
-@repeats_option
+@variant_options
 @precision_options
 @redo_options
 @click.option(
     "--turns", "in_turn", is_flag=True, help="One job makes all runs of a repeat, which take turns on its nodes."
 )
 @click.option("--wait", is_flag=True, help="Wait until all jobs have ended.")
-def submit(study, cluster_name, node_type, dry_run, wait, precision, at_most, **options):
+def submit(study, cluster_name, node_type, dry_run, wait, precision, at_most, variant, **options):
     """Submit the missing runs of STUDY to Slurm.
 
     They are submitted as job arrays, and behind them a job that writes the report. Complete runs, and those in the queue,
@@ -159,9 +160,9 @@ def submit(study, cluster_name, node_type, dry_run, wait, precision, at_most, **
         click.secho(
             f"{cluster.source} marks with FILL IN: {marked}; set them, then remove the marks", fg="yellow", err=True
         )
-    target = submitting.target_on(cluster, cluster.node(node_type), Path(study).stem)
+    target = submitting.target_on(cluster, cluster.node(node_type), Path(study).stem, variant)
     index = submitting.index_name(Path(study).stem, target)
-    options["further"] = further_repeats(index, precision, at_most or study_file.at_most)
+    options |= {"variant": variant, "further": further_repeats(index, precision, at_most or study_file.at_most)}
     if dry_run:
         try:
             queued = submitting.queued()
@@ -364,7 +365,7 @@ def retry(study):
         if index in unfinished:
             cluster = as_rehearsed(clusters.read_cluster(submission.cluster))
             draft, resubmission = submitting.submit(
-                submission.source, cluster, submission.node_type, repeats=submission.repeats
+                submission.source, cluster, submission.node_type, variant=submission.variant
             )
         if resubmission:
             click.echo(f"{index}: {draft.runs} submitted again: {', '.join(resubmission.job_ids)}")

@@ -224,6 +224,7 @@ class Cluster(Strict):
     _source: str = PrivateAttr("")
     _links: str | None = PrivateAttr(None)
     _share: float | None = PrivateAttr(None)
+    _setup: tuple[str, ...] = PrivateAttr(())
 
     @model_validator(mode="after")
     def _consistent(self) -> Cluster:
@@ -269,10 +270,16 @@ class Cluster(Strict):
         """The share of a core that a rehearsal's node has for its one rank; None: whole cores."""
         return self._share
 
-    def rehearsed(self, *, links: str | None, share: float | None = None) -> Cluster:
+    @property
+    def setup(self) -> tuple[str, ...]:
+        """The commands that start such a rehearsal; empty of other clusters."""
+        return self._setup
+
+    def rehearsed(self, *, links: str | None, share: float | None = None, setup: tuple[str, ...] = ()) -> Cluster:
         """The same rehearsal with such links, and with nodes whose device is that share of a core (None: whole
-        cores)."""
+        cores), as the commands `setup` start it."""
         cluster = self.model_copy()
+        cluster._setup = setup
         cluster._links = links
         cluster._share = share
         return cluster

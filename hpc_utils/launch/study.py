@@ -16,8 +16,8 @@ import random
 import shlex
 import signal
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -25,9 +25,11 @@ from typing import Any, NamedTuple
 from pydantic import Field, model_validator
 
 from hpc_utils import datasets, paths, provenance, signals, source_code, toml_config
-from hpc_utils.config import ConfigError, plain
+from hpc_utils.config import ConfigError, RunConfig, plain
 from hpc_utils.plural import counted
-from hpc_utils.records import UnknownStudy, identity, read_study
+from hpc_utils.provenance import HardwareId
+from hpc_utils.records import UnknownStudy, atomic, identity, read_study
+from hpc_utils.records import study as indices
 from hpc_utils.records.folder import read_json
 from hpc_utils.records.load import Refused, digests, verify
 from hpc_utils.records.study import NotApplicable, ReportChapter, Series, StudyIndex, StudyRun, Targets
@@ -98,6 +100,7 @@ class Plan:
     target: Target
     points: list[Point]
     not_applicable: list[NotApplicable]
+    file: Path
 
     @property
     def repeats(self) -> int:
@@ -139,6 +142,7 @@ class Plan:
         return StudyIndex(
             name=name,
             command=self.command,
+            setup=list(self.target.setup),
             title=self.study.title,
             about=self.study.about,
             chapters=self.study.chapters,
@@ -148,6 +152,14 @@ class Plan:
             not_applicable=self.not_applicable,
             runs=runs,
         )
+
+    def write(self, name: str) -> None:
+        """Write its index under that name, and beside it the files that it was planned from."""
+        self.index(name).write()
+        folder = indices.study_files(name)
+        atomic.write_text(folder / self.file.name, self.file.read_text())
+        if file := self.target.cluster_file:
+            atomic.write_text(folder / indices.CLUSTERS / file.name, file.read_text())
 
     def changes(self) -> Iterator[str]:
         """Lines on complete runs of other code than is here now, and on runs of the former plan that are not in this
@@ -210,12 +222,16 @@ def read_study_file(name: str) -> Study:
     return study.model_copy(update={"ablation": ablation})
 
 
+def _path(name: str) -> Path:
+    return paths.study_files().get(name, Path(name))
+
+
 def _file(name: str) -> Study:
-    study_files = paths.study_files()
-    if not name.endswith(".toml") and name not in study_files:
-        raise StudyError(f"no study {name!r}: {toml_config.hint(name, study_files)} (or give a path to a .toml)")
+    known_studies = paths.study_files()
+    if not name.endswith(".toml") and name not in known_studies:
+        raise StudyError(f"no study {name!r}: {toml_config.hint(name, known_studies)} (or give a path to a .toml)")
     try:
-        return toml_config.read_toml(study_files.get(name, Path(name)), Study, StudyError)
+        return toml_config.read_toml(_path(name), Study, StudyError)
     except FileNotFoundError:
         raise StudyError(f"no file {name}") from None
 
@@ -244,6 +260,7 @@ def plan(
     """
     study = read_study_file(name)
     target = target or Target.here()
+    title = target.variant.name or Path(name).stem
     for chapter in study.chapters:
         try:
             notebook = find_notebook(Path(chapter.notebook))
@@ -256,7 +273,7 @@ def plan(
     repeats = target.repeats or study.repeats
     extra_repeats = {}
     with contextlib.suppress(UnknownStudy):
-        former = read_study(index or Path(name).stem)
+        former = read_study(index or title)
         extra_repeats = {run.run_id: run.repeat for run in former.runs if run.repeat > repeats}
     for configuration in _configurations(study, target):
         if why := target.refusal(configuration.ranks, configuration.parameters, configuration.ranks_per_node):
@@ -287,7 +304,43 @@ def plan(
             if repeat <= configuration_repeats or (request.run_id in extra_repeats and begun):
                 points.append(Point(configuration.series, configuration.ranks, repeat, request))
     points.sort(key=lambda point: point.repeat)
-    return Plan(Path(name).stem, target.command.replace("STUDY", shlex.quote(name)), study, target, points, missing)
+    command = target.command.replace("STUDY", shlex.quote(name), 1)
+    return Plan(title, command, _described(study, target), target, points, missing, _path(name))
+
+
+def _described(study: Study, target: Target) -> Study:
+    """The study with the target's changes in its title and text."""
+    changes = _changes(study, target)
+    variant = target.variant
+    given = [name for name in changes if name in variant.parameters or (name == "ranks" and variant.ranks)]
+    words = [f"with {', '.join(f'{name}={changes[name][0]}' for name in given)}"] if given else []
+    if len(changes) > len(given):
+        words.insert(0, f"changed for {HardwareId.parse(target.hardware).name}")
+    if not words:
+        return study
+    rows = [f"{name}={new} (study file: {old})" for name, (new, old) in changes.items()]
+    about = f"Changed: {', '.join(rows)}. {study.about}".strip()
+    return study.model_copy(update={"title": ", ".join([study.title, *words]), "about": about})
+
+
+def _changes(study: Study, target: Target) -> dict[str, tuple[str, str]]:
+    """{option, or "ranks": (its values on the target, those of the study file)} where these differ; options of the device
+    only if a command gives them."""
+    unchanged = replace(target, series=(), ranks=None, parameters={}, matrix={})
+    new, old = (
+        [c.parameters | {"ranks": c.ranks} for c in _configurations(study, where)] for where in (target, unchanged)
+    )
+    names = dict.fromkeys(name for values in [*new, *old] for name in values)
+    of_device = {*identity.DEVICE, "cores_per_rank"} - target.variant.parameters.keys()
+    pairs = {name: (_values(name, new), _values(name, old)) for name in names if name not in of_device}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def _values(name: str, configurations: Iterable[Mapping[str, Any]]) -> str:
+    """The different values of an option."""
+    option = RunConfig.model_fields.get(name)
+    values = (parameters.get(name, option and option.default) for parameters in configurations)
+    return ",".join(dict.fromkeys(str(value) for value in values))
 
 
 class _Configuration(NamedTuple):
@@ -408,7 +461,7 @@ def execute(
     )
     if not (redo or outdated):
         show(*study_plan.changes())
-    study_plan.index(study_plan.name).write()
+    study_plan.write(study_plan.name)
     begun = time.monotonic()
     failed = []
     done = 0

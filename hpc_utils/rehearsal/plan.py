@@ -59,6 +59,13 @@ class Plan:
         return self.folder.name
 
     @property
+    def command(self) -> str:
+        """The command that starts such a cluster."""
+        values = {"nodes": len(self.nodes), "cores-per-node": self.share, "cpus": self.cpus, "gpus": self.gpus}
+        words = (f"--{name}={value:g}" for name, value in values.items() if value is not None)
+        return " ".join(["hpc", "cluster", "up", *words])
+
+    @property
     def flat(self) -> bool:
         return self.subnet is None
 
