@@ -266,11 +266,12 @@ def connect_to_submissions(study: str | None) -> tuple[str, ...]:
     from hpc_utils import rehearsal
     from hpc_utils.launch.submit import submissions
 
+    rehearsals = {submission.cluster for submission in submissions(study) if submission.is_rehearsed}
     try:
-        connect(any(submission.cluster == "rehearsal" for submission in submissions(study)), start=False)
+        connect(bool(rehearsals), start=False)
     except rehearsal.ClusterError as error:
         click.echo(str(error), err=True)
-        return ("rehearsal",)
+        return tuple(rehearsals)
     return ()
 
 

@@ -359,7 +359,7 @@ def retry(study):
         for task in submission.tasks
         if task.run_id and state(paths.runs() / task.run_id) != "complete"
     }
-    connect(any(newest[index].cluster == "rehearsal" for index in unfinished))
+    connect(any(newest[index].is_rehearsed for index in unfinished))
     for index, submission in newest.items():
         resubmission = None
         if index in unfinished:

@@ -92,6 +92,11 @@ class Submission(BaseModel):
         atomic.write_json(self.path / "submission.json", self.model_dump(mode="json"))
 
     @property
+    def is_rehearsed(self) -> bool:
+        """Whether it went to the rehearsal cluster."""
+        return Path(self.cluster).stem == "rehearsal"
+
+    @property
     def tasks(self) -> list[Task]:
         """Every array task, then the report's job."""
         runs = [

@@ -74,18 +74,19 @@ class ResultSet:
     folder: Path
     exported: exports.Exports
     checked: bool = True
-    _faults: dict[str, str] = field(default_factory=dict)
+    _faults: dict[tuple[str, ...], str] = field(default_factory=dict)
 
     @functools.cached_property
     def records(self) -> records.Records:
         """Its runs."""
         return records.load(self.folder)
 
-    def fault(self, page: str) -> str:
-        """What is wrong with the page first, and the remedy; "" if it is current."""
-        if self.checked and page not in self._faults:
-            self._faults[page] = next(staleness.page_faults(self.exported, page, self.records), "")
-        return self._faults.get(page, "")
+    def fault(self, page: str, runs: Collection[str] = ()) -> str:
+        """What is wrong with the page first, or with the code of these `runs` of it, and the remedy; "" if they are current."""
+        key = (page, *runs)
+        if self.checked and key not in self._faults:
+            self._faults[key] = next(staleness.page_faults(self.exported, page, self.records, runs), "")
+        return self._faults.get(key, "")
 
 
 class Sets:
@@ -115,9 +116,10 @@ class Sets:
     def value(self, written: str) -> SetItem:
         """The cell cited as `written`, which `cells` explains."""
         cited = cells.parse(written)
-        item = self.item("tables", f"{cited.alias}:{cited.table}".removeprefix(":"))
-        exported = self.by_alias[item.alias].exported
-        return SetItem(item.alias, cells.cell(exported, replace(cited, alias="")), item.page)
+        alias, table = self._find("tables", f"{cited.alias}:{cited.table}".removeprefix(":"))
+        self._require_current(alias, table.page)
+        value = cells.cell(self.by_alias[alias].exported, replace(cited, alias=""))
+        return self._set_item(alias, value, table.page)
 
     def check_spelling(self, written: str) -> None:
         """Check the names of a cell that is not measured yet against the tables that the sets have.
@@ -139,12 +141,21 @@ class Sets:
 
     def item(self, kind: str, name: str) -> SetItem:
         """The table or figure (`kind`: "tables" or "figures") cited as `name`."""
+        alias, item = self._find(kind, name)
+        return self._set_item(alias, item, item.page)
+
+    def _find(self, kind: str, name: str) -> tuple[str, exports.Item]:
         sets = {alias: result_set.exported for alias, result_set in self.by_alias.items()}
-        alias, item = cells.find_item(kind, name, sets)
-        if fault := self.by_alias[alias].fault(item.page):
+        return cells.find_item(kind, name, sets)
+
+    def _set_item(self, alias: str, content: Any, page: str) -> SetItem:
+        self._require_current(alias, page, content.runs)
+        return SetItem(alias, content, self.by_alias[alias].exported.pages[page])
+
+    def _require_current(self, alias: str, page: str, runs: Collection[str] = ()) -> None:
+        if fault := self.by_alias[alias].fault(page, runs):
             self.stale.add((alias, fault))
             raise Stale
-        return SetItem(alias, item, sets[alias].pages[item.page])
 
 
 @dataclass
