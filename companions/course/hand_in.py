@@ -6,7 +6,6 @@ import io
 import itertools
 import shlex
 import shutil
-import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -249,17 +248,14 @@ def _study_file(index: StudyIndex) -> Path | None:
 
 
 def _study_files(kept: Path, index: StudyIndex, runs: pd.DataFrame) -> dict[str, Path]:
-    """{name in the folder: file}: what the study was planned from, as `kept` with its index, and its own workloads."""
-    files = {path.relative_to(kept).as_posix(): path for path in sorted(kept.rglob("*.toml"))}
-    if not files and (study := _study_file(index)):
-        files = {study.name: study}
-    for workload in sorted(filter(source_code.is_own, set(runs.workload))):
-        module = workload.partition(":")[0]
-        stem = module.removesuffix(".py") if module == workload else module.replace(".", "/")
-        sources = source_code.files(workload) or [Path(f"{stem}.py").absolute()]
-        home = Path(str(sources[0]).rpartition(stem)[0])
-        if not home.is_relative_to(sys.prefix) and not module.startswith(("hpc_utils.", "companions.")):
-            files |= {file.relative_to(home).as_posix(): file for file in sources}
+    """{name in the folder: file}: what the study was planned from, as `kept` with its index, else as it is here now."""
+    files = {path.relative_to(kept).as_posix(): path for path in sorted(kept.rglob("*")) if path.is_file()}
+    if files or not (study := _study_file(index)):
+        return files
+    files = {study.name: study}
+    for workload in sorted({name for name in runs.workload if ":" in name}):
+        place = f"{workload.partition(':')[0].replace('.', '/')}.py"
+        files |= source_code.own_files(workload) or {place: Path(place)}
     return files
 
 

@@ -76,8 +76,11 @@ def variant_options(command: Callable) -> Callable:
     def call(*, label: str, parameters: dict[str, Any], ranks: tuple[int, ...], repeats: int | None, **options: Any):
         from hpc_utils.launch.target import Variant
 
-        if (parameters or ranks) and not label:
-            raise click.UsageError("-p and --ranks change the study: name the results of the variant by --as NAME")
+        is_named = re.fullmatch(r"\w[\w.-]*", label) and label not in paths.study_files()
+        if (label or parameters or ranks) and not is_named:
+            raise click.UsageError(
+                "-p and --ranks change the study: give its results a name that is no study's by --as NAME (letters, digits, . _ -)"
+            )
         return command(variant=Variant(label, parameters, ranks or None, repeats), **options)
 
     help = "Overrides the study file in every run, with --as; a matrix or ablation keeps its values."
@@ -85,20 +88,12 @@ def variant_options(command: Callable) -> Callable:
     ranks = click.option(
         "--ranks", metavar="N,N", default="", callback=_ranks, help="Instead of those of each series of several processes."
     )  # fmt: skip
-    label = click.option(
-        "--as", "label", metavar="NAME", default="", callback=_label, help="Name of a variant's results."
-    )
+    label = click.option("--as", "label", metavar="NAME", default="", help="Name of a variant's results.")
     return parameters_option(help)(ranks(repeats(label(call))))
 
 
 def _ranks(context: click.Context, option: click.Parameter, text: str) -> tuple[int, ...]:
     return tuple(POSITIVE.convert(number, option, context) for number in text.split(",") if text)
-
-
-def _label(context: click.Context, option: click.Parameter, label: str) -> str:
-    if label and (label in paths.study_files() or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", label)):
-        raise click.BadParameter(f"{label!r}: letters, digits and . _ -, and no study's own name", context, option)
-    return label
 
 
 def precision_options(command: Callable) -> Callable:

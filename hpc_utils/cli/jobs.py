@@ -154,6 +154,7 @@ def submit(study, cluster_name, node_type, dry_run, wait, precision, at_most, va
     from hpc_utils.launch import study as studies
     from hpc_utils.launch import submit as submitting
 
+    variant = replace(variant, precision=precision, at_most=at_most)
     study_file = studies.read_study_file(study)  # before a rehearsal cluster is started
     cluster, moved = enter_cluster(cluster_name, start=not dry_run, study=Path(study).stem)
     if marked := ", ".join(re.findall(r"^\w+(?= = .*# .*FILL IN)", clusters.file(cluster_name).read_text(), re.M)):

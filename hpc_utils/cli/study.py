@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -101,7 +102,7 @@ def study_run(name, cold, no_report, precision, at_most, variant, **again):
     from hpc_utils.launch.target import Target
 
     forkserver.start(cold=cold)  # it imports while the study is planned
-    target = Target.here(variant)
+    target = Target.here(replace(variant, precision=precision, at_most=at_most))
     study_file = read_study_file(name)
     begun = time.monotonic()
     index = execute(name, target, cold=cold, **again)

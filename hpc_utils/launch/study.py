@@ -16,7 +16,7 @@ import random
 import shlex
 import signal
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -154,12 +154,18 @@ class Plan:
         )
 
     def write(self, name: str) -> None:
-        """Write its index under that name, and beside it the files that it was planned from."""
+        """Write its index under that name, and beside it the files that it was planned from: of the study, the cluster, own code."""
         self.index(name).write()
-        folder = indices.study_files(name)
-        atomic.write_text(folder / self.file.name, self.file.read_text())
-        if file := self.target.cluster_file:
-            atomic.write_text(folder / indices.CLUSTERS / file.name, file.read_text())
+        files = {self.file.name: self.file}
+        if cluster := self.target.cluster_file:
+            files[f"{indices.CLUSTERS}/{cluster.name}"] = cluster
+        for workload in {run.config.workload for run in self.requests}:
+            files |= source_code.own_files(workload)
+        for notebook in {run.notebook for run in self.requests}:
+            if notebook.parent != paths.notebooks() and notebook.is_relative_to(Path.cwd()):
+                files[str(notebook.relative_to(Path.cwd()))] = notebook
+        for place, file in files.items():
+            atomic.write_text(indices.study_files(name) / place, file.read_text())
 
     def changes(self) -> Iterator[str]:
         """Lines on complete runs of other code than is here now, and on runs of the former plan that are not in this
@@ -309,38 +315,31 @@ def plan(
 
 
 def _described(study: Study, target: Target) -> Study:
-    """The study with the target's changes in its title and text."""
-    changes = _changes(study, target)
-    variant = target.variant
-    given = [name for name in changes if name in variant.parameters or (name == "ranks" and variant.ranks)]
-    words = [f"with {', '.join(f'{name}={changes[name][0]}' for name in given)}"] if given else []
-    if len(changes) > len(given):
-        words.insert(0, f"changed for {HardwareId.parse(target.hardware).name}")
-    if not words:
-        return study
-    rows = [f"{name}={new} (study file: {old})" for name, (new, old) in changes.items()]
-    about = f"Changed: {', '.join(rows)}. {study.about}".strip()
-    return study.model_copy(update={"title": ", ".join([study.title, *words]), "about": about})
+    """The study with what the target changes in its title and text; options of the device only if a command gives them."""
+    values = _values(study, target)
+    former = _values(study, replace(target, series=(), ranks=None, parameters={}, matrix={}))
+    changes = [name for name, text in values.items() if text != former.get(name, "")]
+    given = [
+        name for name in changes if name in target.variant.parameters or (name == "ranks" and target.variant.ranks)
+    ]
+    others = {*changes} - {*given, *identity.DEVICE, "cores_per_rank"}
+    title = study.title + f", changed for {HardwareId.parse(target.hardware).name}" * bool(others)
+    title += f", with {', '.join(f'{name}={values[name]}' for name in given)}" * bool(given)
+    rows = [
+        f"{name}={values[name]} (study file: {former.get(name)})" for name in changes if name in {*given, *others}
+    ]
+    about = f"Changed: {', '.join(rows)}. {study.about}".strip() if rows else study.about
+    return study.model_copy(update={"title": title, "about": about})
 
 
-def _changes(study: Study, target: Target) -> dict[str, tuple[str, str]]:
-    """{option, or "ranks": (its values on the target, those of the study file)} where these differ; options of the device
-    only if a command gives them."""
-    unchanged = replace(target, series=(), ranks=None, parameters={}, matrix={})
-    new, old = (
-        [c.parameters | {"ranks": c.ranks} for c in _configurations(study, where)] for where in (target, unchanged)
-    )
-    names = dict.fromkeys(name for values in [*new, *old] for name in values)
-    of_device = {*identity.DEVICE, "cores_per_rank"} - target.variant.parameters.keys()
-    pairs = {name: (_values(name, new), _values(name, old)) for name in names if name not in of_device}
-    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
-
-
-def _values(name: str, configurations: Iterable[Mapping[str, Any]]) -> str:
-    """The different values of an option."""
-    option = RunConfig.model_fields.get(name)
-    values = (parameters.get(name, option and option.default) for parameters in configurations)
-    return ",".join(dict.fromkeys(str(value) for value in values))
+def _values(study: Study, target: Target) -> dict[str, str]:
+    """{option, or "ranks": its different values on the target}."""
+    defaults = {name: option.default for name, option in RunConfig.model_fields.items()}
+    values: dict[str, dict[str, None]] = {}
+    for configuration in _configurations(study, target):
+        for name, value in (defaults | configuration.parameters | {"ranks": configuration.ranks}).items():
+            values.setdefault(name, {})[str(value)] = None
+    return {name: ",".join(texts) for name, texts in values.items()}
 
 
 class _Configuration(NamedTuple):

@@ -25,17 +25,21 @@ class Variant:
     Attributes:
         name: of its results; "": the study's. parameters: of every run; a matrix or ablation keeps its values.
         ranks: of every series but those of one process. repeats: instead of the files' number.
+        precision, at_most: for further repeats, instead of the study file's.
     """
 
     name: str = ""
     parameters: Mapping[str, Any] = field(default_factory=dict)
     ranks: tuple[int, ...] | None = None
     repeats: int | None = None
+    precision: float | None = None
+    at_most: int | None = None
 
     @property
     def options(self) -> list[str]:
         """The options of a command that makes it."""
         values = {"ranks": ",".join(map(str, self.ranks or ())), "repeats": self.repeats, "as": self.name}
+        values |= {"precision": self.precision, "at-most": self.at_most}
         return [*options(self.parameters), *(f"--{name}={value}" for name, value in values.items() if value)]
 
 

@@ -76,7 +76,7 @@ def _keep_runs(study: str, runs: Iterable[str], target: Path) -> None:
                 _copy(file, target / "runs" / run / file.relative_to(folder))
     _copy(records.study_index(study), target / "studies" / f"{study}.json")
     kept = study_files(study)
-    for file in kept.rglob("*.toml"):
+    for file in filter(Path.is_file, kept.rglob("*")):
         _copy(file, target / "studies" / study / file.relative_to(kept))
 
 

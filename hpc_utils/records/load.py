@@ -144,11 +144,10 @@ def by_other_code(records: Records, results: Path, study: str = "") -> list[str]
     runs = records.runs
     latest = runs.sort_values("started").groupby(["workload", "hardware_id"], dropna=False).digest.transform("last")
     mixed = _lines(runs.run_id[runs.digest.ne(latest)], results, study, "than the latest")
-    compared = records.only(read_study(study, results).run_ids).runs if study else runs
     absent = [
         f"{workload} is not found from here, so that its runs are not compared with its code: run this in its folder, or with "
         "that on PYTHONPATH"
-        for workload in sorted({run.workload for run in _own_runs(compared, results)})
+        for workload in sorted({run.workload for run in _own_runs(runs, results)})
         if not source_code.digest(workload)
     ]
     return by_former_code(records, results, study) + mixed + absent

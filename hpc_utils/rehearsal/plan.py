@@ -61,9 +61,8 @@ class Plan:
     @property
     def command(self) -> str:
         """The command that starts such a cluster."""
-        values = {"nodes": len(self.nodes), "cores-per-node": self.share, "cpus": self.cpus, "gpus": self.gpus}
-        words = (f"--{name}={value:g}" for name, value in values.items() if value is not None)
-        return " ".join(["hpc", "cluster", "up", *words])
+        share = f" --cores-per-node={self.share:g}" if self.share else ""
+        return f"hpc cluster up --nodes={len(self.nodes)} --cpus={self.cpus} --gpus={self.gpus}{share}"
 
     @property
     def flat(self) -> bool:

@@ -175,7 +175,7 @@ def test_variants_stand_beside_the_study_with_their_own_command_title_and_runs(w
         plan.write(plan.name)
     plain, index = read_study("mine"), read_study("t-96")
     assert (plain.title, plain.about) == ("T", "A.") and not plain.run_ids & index.run_ids
-    assert index.title == "T, with lr=0.5, optimizer=adamw, ranks=1,2"
+    assert index.title == "T, with optimizer=adamw, lr=0.5, ranks=1,2"
     assert "ranks=1,2 (study file: 1,2,4)" in index.about and index.about.endswith(" A."), (
         "the matrix keeps its precisions"
     )
@@ -384,8 +384,9 @@ def test_only_a_run_of_ones_own_that_nobody_measures_is_discarded(bench: Bench) 
 
 def test_the_command_of_a_study_gives_its_parameters_again() -> None:
     given = {"lr": 0.1, "workload": "a b", "steps_per_epoch": None}
-    words = shlex.split(Target.here(Variant("x", given, (1, 2), 2)).command)
-    assert words[:3] == ["hpc", "study", "run"] and words[-3:] == ["--ranks=1,2", "--repeats=2", "--as=x"]
+    words = shlex.split(Target.here(Variant("x", given, (1, 2), 2, 0.05, 9)).command)
+    options = ["--ranks=1,2", "--repeats=2", "--as=x", "--precision=0.05", "--at-most=9"]
+    assert words[:3] == ["hpc", "study", "run"] and words[-5:] == options
     assert parse_assignments(word[2:] for word in words if word.startswith("-p")) == given | {"lr": "0.1"}
 
 

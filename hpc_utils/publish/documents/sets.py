@@ -116,10 +116,7 @@ class Sets:
     def value(self, written: str) -> SetItem:
         """The cell cited as `written`, which `cells` explains."""
         cited = cells.parse(written)
-        alias, table = self._find("tables", f"{cited.alias}:{cited.table}".removeprefix(":"))
-        self._require_current(alias, table.page)
-        value = cells.cell(self.by_alias[alias].exported, replace(cited, alias=""))
-        return self._set_item(alias, value, table.page)
+        return self.item("tables", f"{cited.alias}:{cited.table}".removeprefix(":"), replace(cited, alias=""))
 
     def check_spelling(self, written: str) -> None:
         """Check the names of a cell that is not measured yet against the tables that the sets have.
@@ -139,18 +136,14 @@ class Sets:
             if name and name not in columns:
                 raise UnknownCell(f"{cited.table} has no column {name!r}: {toml_config.hint(name, columns)}")
 
-    def item(self, kind: str, name: str) -> SetItem:
-        """The table or figure (`kind`: "tables" or "figures") cited as `name`."""
-        alias, item = self._find(kind, name)
-        return self._set_item(alias, item, item.page)
-
-    def _find(self, kind: str, name: str) -> tuple[str, exports.Item]:
+    def item(self, kind: str, name: str, cited: cells.Citation | None = None) -> SetItem:
+        """The table or figure (`kind`: "tables" or "figures") cited as `name`; of a table the cell `cited`, if that is given."""
         sets = {alias: result_set.exported for alias, result_set in self.by_alias.items()}
-        return cells.find_item(kind, name, sets)
-
-    def _set_item(self, alias: str, content: Any, page: str) -> SetItem:
-        self._require_current(alias, page, content.runs)
-        return SetItem(alias, content, self.by_alias[alias].exported.pages[page])
+        alias, item = cells.find_item(kind, name, sets)
+        self._require_current(alias, item.page)
+        content = cells.cell(sets[alias], cited) if cited else item
+        self._require_current(alias, item.page, content.runs)
+        return SetItem(alias, content, sets[alias].pages[item.page])
 
     def _require_current(self, alias: str, page: str, runs: Collection[str] = ()) -> None:
         if fault := self.by_alias[alias].fault(page, runs):
