@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from hpc_utils import paths, provenance, records, source_code
+from hpc_utils import paths, records, source_code
 from hpc_utils.analyze import points, scaling
 from hpc_utils.plural import counted
-from hpc_utils.provenance.system import markdown_table
+from hpc_utils.provenance.system import markdown_table, system_markdown
 from hpc_utils.publish import exports, figure_export, staleness
 from hpc_utils.records import Records, StudyIndex, atomic, packed
 from hpc_utils.records.accounting import read_accounting
@@ -73,6 +73,10 @@ set -euo pipefail
 export PATH="$PWD/.venv/bin:$PATH"
 {commands}
 """
+SYSTEM = """
+A tree is clean if `hpc_utils`, `companions` and `notebooks` are as committed. Other files of the study may differ from the commit, or not be in it;
+this folder has them: {copied}.
+"""
 REPRODUCE = """# How to reproduce: {title}
 
 {about}
@@ -128,11 +132,13 @@ def write_folder(study: str, results: Path, output: Path) -> list[str]:
         notes += [f"Not measured, so empty in every row: {', '.join(empty)}."]
     atomic.write_text(output / "results.csv", rows.to_csv(index=False, lineterminator="\n"))
     origins = [read_json(results / path / "provenance.json") for path in runs.path]
-    provenance.write_system(origins, output / "SYSTEM.md")
     files = _study_files(study_files(study, results), index, runs)
     copied = [name for name, file in files.items() if file.is_file()]
     for name in copied:
         atomic.write_text(output / name, files[name].read_text())
+    atomic.write_text(
+        output / "SYSTEM.md", system_markdown(origins) + SYSTEM.format(copied=", ".join(copied) or "none")
+    )
     notes += (
         f"{name} is not here, and `run.sh` needs it: export in the folder where the study was run."
         for name in files

@@ -11,7 +11,6 @@ from hpc_utils.plural import counted
 
 from .digest import of_rule
 from .facts import FACTS, NONE, UNKNOWN, Record, facts, settings
-from .git import CODE
 
 SHOWN = 8  # distinct values in one cell
 
@@ -86,7 +85,7 @@ def _code(records: list[Record]) -> list[str]:
         for record in records
     )
     rows = [(*row, str(count)) for row, count in sorted(code_counts.items())]
-    return markdown_table(("commit", ", ".join(CODE), "digest of the measuring code", "runs"), rows)
+    return markdown_table(("commit", "tree", "digest of the measuring code", "runs"), rows)
 
 
 def _jobs(jobs: list[Record]) -> list[str]:

@@ -219,6 +219,8 @@ def test_the_folder_beside_a_fresh_clone_plans_the_runs_that_were_exported(
     done = export(name, "--output", str(output))
     assert done.exit_code == 0 and "not here" not in done.stderr
     text = (output / "reproduce.md").read_text()
+    files = {"strong.toml", "parts/gated.py", "parts/layers.py"} | ({"clusters/site.toml"} if at_site else set())
+    assert files == set(re.search(r"this folder has them: (.*)\.", (output / "SYSTEM.md").read_text())[1].split(", "))
     title = "Mine, changed for site-cpu, with lr=0.5, ranks=1,2,4" if at_site else "Mine, with lr=0.5"
     assert f"# How to reproduce: {title}\n" in text and records.read_study(name, results).about in text
 
