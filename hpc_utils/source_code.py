@@ -60,6 +60,16 @@ def files(workload: str) -> list[Path]:
     return [path, *sorted(imported([path], home) - {path})]
 
 
+def own_files(workload: str) -> dict[str, Path]:
+    """{path from the folder in which its module or script is found: file} of `files`; none of the compendium's and of a library."""
+    path, home = _located(workload)
+    if path is None or path.is_relative_to(sys.prefix) or workload.startswith(("hpc_utils.", "companions.")):
+        return {}
+    if workload.endswith(".py"):
+        home = Path(str(path).removesuffix(workload))
+    return {file.relative_to(home).as_posix(): file for file in files(workload)}
+
+
 def module_file(workload: str) -> Path | None:
     """The file of the module of a user's own workload; None if there is none, as of a built-in workload."""
     return _located(workload)[0]

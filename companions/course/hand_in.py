@@ -6,22 +6,22 @@ import io
 import itertools
 import shlex
 import shutil
-import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pandas as pd
 
-from hpc_utils import paths, provenance, records, source_code
+from hpc_utils import paths, records, source_code
 from hpc_utils.analyze import points, scaling
 from hpc_utils.plural import counted
-from hpc_utils.provenance.system import markdown_table
+from hpc_utils.provenance.system import markdown_table, system_markdown
 from hpc_utils.publish import exports, figure_export, staleness
 from hpc_utils.records import Records, StudyIndex, atomic, packed
 from hpc_utils.records.accounting import read_accounting
 from hpc_utils.records.fingerprint import portable
 from hpc_utils.records.folder import MONITOR, read_json
 from hpc_utils.records.identity import task
+from hpc_utils.records.study import CLUSTERS, study_files
 
 # The columns that the course asks for, in its order, and what they hold.
 COLUMNS = {
@@ -73,7 +73,13 @@ set -euo pipefail
 export PATH="$PWD/.venv/bin:$PATH"
 {commands}
 """
+SYSTEM = """
+A tree is clean if `hpc_utils`, `companions` and `notebooks` are as committed. Other files of the study may differ from the commit, or not be in it;
+this folder has them: {copied}.
+"""
 REPRODUCE = """# How to reproduce: {title}
+
+{about}
 
 {count} of the study `{study}`, measured from {first} to {last}: {tasks}, in {precisions}, on {ranks}.
 
@@ -126,20 +132,28 @@ def write_folder(study: str, results: Path, output: Path) -> list[str]:
         notes += [f"Not measured, so empty in every row: {', '.join(empty)}."]
     atomic.write_text(output / "results.csv", rows.to_csv(index=False, lineterminator="\n"))
     origins = [read_json(results / path / "provenance.json") for path in runs.path]
-    provenance.write_system(origins, output / "SYSTEM.md")
-    copied, absent = _copy_study_files(index, runs, output)
-    notes += (
-        f"{name} is not here, and `run.sh` needs it: export in the folder where the study was run." for name in absent
+    files = _study_files(study_files(study, results), index, runs)
+    copied = [name for name, file in files.items() if file.is_file()]
+    for name in copied:
+        atomic.write_text(output / name, files[name].read_text())
+    atomic.write_text(
+        output / "SYSTEM.md", system_markdown(origins) + SYSTEM.format(copied=", ".join(copied) or "none")
     )
-    script = _write_scripts(results, study, index, runs, output)
-    files = [(f"`{name}`", text.format(script=script)) for name, text in FILES.items() if (output / name).exists()]
-    files += [
+    notes += (
+        f"{name} is not here, and `run.sh` needs it: export in the folder where the study was run."
+        for name in files
+        if name not in copied
+    )
+    script = _write_scripts(results, study, index, runs, output, copied)
+    rows = [(f"`{name}`", text.format(script=script)) for name, text in FILES.items() if (output / name).exists()]
+    rows += [
         (f"`{name}`", "of the study itself; `run.sh` uses it, a job by hand with `PYTHONPATH=FOLDER`")
         for name in copied
     ]
     notes = list(dict.fromkeys(notes))  # several chapters may have the same
     text = REPRODUCE.format(
         title=index.title or study,
+        about=index.about.strip(),
         study=study,
         count=counted(len(runs), "run"),
         first=runs.started.iloc[0][:10],
@@ -147,7 +161,7 @@ def write_folder(study: str, results: Path, output: Path) -> list[str]:
         tasks=_listed(map(task, runs.to_dict("records"))),
         precisions=_listed(runs.precision),
         ranks=_listed(runs.world_size) + (" rank" if set(runs.world_size) == {1} else " ranks"),
-        files="\n".join(markdown_table(("file", "content"), files)),
+        files="\n".join(markdown_table(("file", "content"), rows)),
         commit=next(iter(runs.commit.dropna()[::-1]), "COMMIT"),
         enter="cd FOLDER && " if copied else "",
         run=runs.run_id.iloc[0],
@@ -239,25 +253,23 @@ def _study_file(index: StudyIndex) -> Path | None:
     return next((Path(word) for word in words if word.endswith(".toml")), None)
 
 
-def _copy_study_files(index: StudyIndex, runs: pd.DataFrame, output: Path) -> tuple[list[str], list[str]]:
-    """Copy file and workloads of a study outside `jobs/studies`; returns the names of the copies, and of what is not here."""
-    if not (study := _study_file(index)):
-        return [], []
-    root = Path.cwd()
+def _study_files(kept: Path, index: StudyIndex, runs: pd.DataFrame) -> dict[str, Path]:
+    """{name in the folder: file}: what the study was planned from, as `kept` with its index, else as it is here now."""
+    files = {path.relative_to(kept).as_posix(): path for path in sorted(kept.rglob("*")) if path.is_file()}
+    if files or not (study := _study_file(index)):
+        return files
     files = {study.name: study}
-    for module in sorted({name.partition(":")[0] for name in runs.workload if ":" in name}):
-        for file in source_code.files(f"{module}:") or [root / f"{module.replace('.', '/')}.py"]:
-            theirs = file.is_relative_to(sys.prefix) or module.startswith(("hpc_utils.", "companions."))
-            if file.is_relative_to(root) and not theirs:
-                files[str(file.relative_to(root))] = file
-    copied = [name for name, file in files.items() if file.is_file()]
-    for name in copied:
-        atomic.write_text(output / name, files[name].read_text())
-    return copied, [name for name in files if name not in copied]
+    for workload in sorted({name for name in runs.workload if ":" in name}):
+        place = f"{workload.partition(':')[0].replace('.', '/')}.py"
+        files |= source_code.own_files(workload) or {place: Path(place)}
+    return files
 
 
-def _write_scripts(results: Path, study: str, index: StudyIndex, runs: pd.DataFrame, output: Path) -> str:
-    """Write run.sh, submit.sbatch and what launch wrote for Slurm; returns what submit.sbatch is a copy of."""
+def _write_scripts(
+    results: Path, study: str, index: StudyIndex, runs: pd.DataFrame, output: Path, copied: list[str]
+) -> str:
+    """Write run.sh, which uses the files `copied`, submit.sbatch and what launch wrote for Slurm; returns what submit.sbatch is a
+    copy of."""
     name = study.removesuffix(f"-{runs.hardware_id.iloc[-1]}")
     command = index.command
     if not command:  # an index of an older version
@@ -265,10 +277,10 @@ def _write_scripts(results: Path, study: str, index: StudyIndex, runs: pd.DataFr
         command = f'hpc submit {name} --cluster "${{1:?which cluster}}"' if ran_in_jobs else f"hpc study run {name}"
     submitted = command.startswith("hpc submit")
     commands = [f"hpc data fetch {dataset}" for dataset in sorted(set(runs.dataset.dropna()) - {"digits", ""})]
-    if file := _study_file(index):
-        commands.append('cd "$(dirname "$0")"  # the study file and its workload are here')
-        command = shlex.join(f"./{file.name}" if Path(word) == file else word for word in shlex.split(command))
-    commands.append(command + " --wait" * submitted)
+    if copied:
+        commands.append('cd "$(dirname "$0")"  # the files of the study are here')
+        command = shlex.join(_of_folder(shlex.split(command), copied))
+    commands += [*index.setup, command + " --wait" * submitted]
     text = RUN.format(title=index.title or study, study=study, commands="\n".join(commands))
     atomic.write_text(output / "run.sh", portable(text))
     script = paths.jobs() / ("sweep.sbatch" if submitted else "train.sbatch")
@@ -277,3 +289,11 @@ def _write_scripts(results: Path, study: str, index: StudyIndex, runs: pd.DataFr
         atomic.write_text(output / "submissions" / file.parent.name / file.name, portable(file.read_text()))
     role = "of which each task ran one point" if submitted else "which makes one run; this study was not submitted"
     return f"`jobs/{script.name}`, {role}"
+
+
+def _of_folder(words: list[str], copied: list[str]) -> Iterator[str]:
+    """A study's command with the copies of its study file and cluster file."""
+    for before, word in zip(["", *words], words, strict=False):
+        kind = {"run": "", "submit": "", "--cluster": f"{CLUSTERS}/"}.get(before)
+        copy = f"{kind}{Path(word).name.removesuffix('.toml')}.toml"
+        yield f"./{copy}" if kind is not None and copy in copied else word

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -67,9 +69,31 @@ def parameters_option(help: str = "See `hpc params`.") -> Callable:
     )
 
 
-def repeats_option(command: Callable) -> Callable:
-    """`--repeats` of a study."""
-    return click.option("--repeats", type=POSITIVE, help="Instead of the number in the study file.")(command)
+def variant_options(command: Callable) -> Callable:
+    """`-p`, `--ranks`, `--repeats` and `--as`; the command receives `variant`, a `launch.target.Variant`."""
+
+    @functools.wraps(command)
+    def call(*, label: str, parameters: dict[str, Any], ranks: tuple[int, ...], repeats: int | None, **options: Any):
+        from hpc_utils.launch.target import Variant
+
+        is_named = re.fullmatch(r"\w[\w.-]*", label) and label not in paths.study_files()
+        if (label or parameters or ranks) and not is_named:
+            raise click.UsageError(
+                "-p and --ranks change the study: give its results a name that is no study's by --as NAME (letters, digits, . _ -)"
+            )
+        return command(variant=Variant(label, parameters, ranks or None, repeats), **options)
+
+    help = "Overrides the study file in every run, with --as; a matrix or ablation keeps its values."
+    repeats = click.option("--repeats", type=POSITIVE, help="Instead of the number in the study file.")
+    ranks = click.option(
+        "--ranks", metavar="N,N", default="", callback=_ranks, help="Instead of those of each series of several processes."
+    )  # fmt: skip
+    label = click.option("--as", "label", metavar="NAME", default="", help="Name of a variant's results.")
+    return parameters_option(help)(ranks(repeats(label(call))))
+
+
+def _ranks(context: click.Context, option: click.Parameter, text: str) -> tuple[int, ...]:
+    return tuple(POSITIVE.convert(number, option, context) for number in text.split(",") if text)
 
 
 def precision_options(command: Callable) -> Callable:
@@ -196,8 +220,11 @@ def as_rehearsed(cluster: Cluster) -> Cluster:
 
     if not cluster.rehearsal or (running_cluster := rehearsal.around()) is None:
         return cluster
+    by_hand = running_cluster.by_hand
     return cluster.rehearsed(
-        links=None if running_cluster.flat else running_cluster.by_hand or "", share=running_cluster.share
+        links=None if running_cluster.flat else by_hand or "",
+        share=running_cluster.share,
+        setup=(running_cluster.command, *[f"hpc cluster shape --rate {by_hand}"] * bool(by_hand)),
     )
 
 
@@ -234,11 +261,12 @@ def connect_to_submissions(study: str | None) -> tuple[str, ...]:
     from hpc_utils import rehearsal
     from hpc_utils.launch.submit import submissions
 
+    rehearsals = {submission.cluster for submission in submissions(study) if submission.is_rehearsed}
     try:
-        connect(any(submission.cluster == "rehearsal" for submission in submissions(study)), start=False)
+        connect(bool(rehearsals), start=False)
     except rehearsal.ClusterError as error:
         click.echo(str(error), err=True)
-        return ("rehearsal",)
+        return tuple(rehearsals)
     return ()
 
 

@@ -32,8 +32,8 @@ from .common import (
     print_refused,
     print_table,
     redo_options,
-    repeats_option,
     set_variables,
+    variant_options,
 )
 
 if TYPE_CHECKING:
@@ -65,7 +65,8 @@ COLOURS = {"COMPLETED": "green", "RUNNING": "cyan", "PENDING": "yellow"}
     "--csv", "csv_file", type=click.Path(path_type=Path), metavar="FILE", help="Also write the rows to FILE."
 )
 @precision_options
-def plan(study, cluster_name, node_type, seconds_per_epoch, gpu, as_markdown, csv_file, precision, at_most):
+@variant_options
+def plan(study, cluster_name, node_type, seconds_per_epoch, gpu, as_markdown, csv_file, precision, at_most, variant):
     """Predict time and cost of STUDY on a cluster, with intervals.
 
     With a precision they are those of the further repeats that it takes. The basis is the runs measured there so far.
@@ -96,7 +97,7 @@ def plan(study, cluster_name, node_type, seconds_per_epoch, gpu, as_markdown, cs
         set_variables(job_environment.folders(cluster))
     except clusters.ClusterError as error:  # its folders are named by variables that only the cluster has
         click.echo(f"{error}: the runs in {paths.results()} are used instead", err=True)
-    target = submit.target_on(cluster, node, Path(study).stem)
+    target = submit.target_on(cluster, node, Path(study).stem, variant)
     further = further_repeats(submit.index_name(Path(study).stem, target), precision, at_most or study_file.at_most)
     planned = studies.plan(study, target, needs_data=False, further=further)
     if precision:
@@ -136,14 +137,14 @@ def plan(study, cluster_name, node_type, seconds_per_epoch, gpu, as_markdown, cs
 @cluster_option(CLUSTER, required=True)
 @node_type_option
 @click.option("--dry-run", is_flag=True, help="Show the plan and the commands; submit nothing.")
-@repeats_option
+@variant_options
 @precision_options
 @redo_options
 @click.option(
     "--turns", "in_turn", is_flag=True, help="One job makes all runs of a repeat, which take turns on its nodes."
 )
 @click.option("--wait", is_flag=True, help="Wait until all jobs have ended.")
-def submit(study, cluster_name, node_type, dry_run, wait, precision, at_most, **options):
+def submit(study, cluster_name, node_type, dry_run, wait, precision, at_most, variant, **options):
     """Submit the missing runs of STUDY to Slurm.
 
     They are submitted as job arrays, and behind them a job that writes the report. Complete runs, and those in the queue,
@@ -155,15 +156,16 @@ def submit(study, cluster_name, node_type, dry_run, wait, precision, at_most, **
     from hpc_utils.launch import study as studies
     from hpc_utils.launch import submit as submitting
 
+    variant = replace(variant, precision=precision, at_most=at_most)
     study_file = studies.read_study_file(study)  # before a rehearsal cluster is started
     cluster, moved = enter_cluster(cluster_name, start=not dry_run, study=Path(study).stem)
     if marked := ", ".join(re.findall(r"^\w+(?= = .*# .*FILL IN)", clusters.file(cluster_name).read_text(), re.M)):
         click.secho(
             f"{cluster.source} marks with FILL IN: {marked}; set them, then remove the marks", fg="yellow", err=True
         )
-    target = submitting.target_on(cluster, cluster.node(node_type), Path(study).stem)
+    target = submitting.target_on(cluster, cluster.node(node_type), Path(study).stem, variant)
     index = submitting.index_name(Path(study).stem, target)
-    options["further"] = further_repeats(index, precision, at_most or study_file.at_most)
+    options |= {"variant": variant, "further": further_repeats(index, precision, at_most or study_file.at_most)}
     if dry_run:
         try:
             queued = submitting.queued()
@@ -360,13 +362,13 @@ def retry(study):
         for task in submission.tasks
         if task.run_id and state(paths.runs() / task.run_id) != "complete"
     }
-    connect(any(newest[index].cluster == "rehearsal" for index in unfinished))
+    connect(any(newest[index].is_rehearsed for index in unfinished))
     for index, submission in newest.items():
         resubmission = None
         if index in unfinished:
             cluster = as_rehearsed(clusters.read_cluster(submission.cluster))
             draft, resubmission = submitting.submit(
-                submission.source, cluster, submission.node_type, repeats=submission.repeats
+                submission.source, cluster, submission.node_type, variant=submission.variant
             )
         if resubmission:
             click.echo(f"{index}: {draft.runs} submitted again: {', '.join(resubmission.job_ids)}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,15 +17,14 @@ from hpc_utils.plural import counted
 from .common import (
     SET,
     further_repeats,
-    parameters_option,
     precision_options,
     print_ceilings,
     print_refused,
     print_table,
     printable,
     redo_options,
-    repeats_option,
     results_option,
+    variant_options,
 )
 
 if TYPE_CHECKING:
@@ -33,12 +32,6 @@ if TYPE_CHECKING:
 
 KERNELS = 10  # kernels that `hpc explain` lists
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-
-
-def overrides(command: Callable) -> Callable:
-    """The options that change a study for one machine."""
-    help = "Overrides the study file in every run; a matrix or ablation keeps its values."
-    return parameters_option(help)(repeats_option(command))
 
 
 @click.group()
@@ -69,13 +62,13 @@ def study_new(name, workload, script):
 
 @study.command("plan")
 @click.argument("name")
-@overrides
-def study_plan(name, parameters, repeats):
+@variant_options
+def study_plan(name, variant):
     """List the runs of a study, and which are complete."""
     from hpc_utils.launch import study as studies
     from hpc_utils.launch.target import Target
 
-    plan = studies.plan(name, Target.here(parameters, repeats))
+    plan = studies.plan(name, Target.here(variant))
     for line in plan.impossible:
         click.secho(line, dim=True)
     states = {run.run_id: run.state for run in plan.requests}
@@ -95,8 +88,8 @@ def study_plan(name, parameters, repeats):
 @click.option("--cold", is_flag=True, help="Start each rank as a new process instead of a fork.")
 @click.option("--no-report", is_flag=True, help="Only the runs; `hpc report NAME` writes the report later.")
 @precision_options
-@overrides
-def study_run(name, cold, no_report, precision, at_most, parameters, repeats, **again):
+@variant_options
+def study_run(name, cold, no_report, precision, at_most, variant, **again):
     """Execute the missing runs of a study; write its report.
 
     The runs of a repeat take turns: each computes a few steps while the others wait, so that their ratios do not depend on
@@ -109,11 +102,11 @@ def study_run(name, cold, no_report, precision, at_most, parameters, repeats, **
     from hpc_utils.launch.target import Target
 
     forkserver.start(cold=cold)  # it imports while the study is planned
-    target = Target.here(parameters, repeats)
+    target = Target.here(replace(variant, precision=precision, at_most=at_most))
     study_file = read_study_file(name)
     begun = time.monotonic()
     index = execute(name, target, cold=cold, **again)
-    precision = precision or (None if repeats else study_file.precision)
+    precision = precision or (None if variant.repeats else study_file.precision)
     made = max(run.repeat for run in records.read_study(index).runs)
     for repeat in range(made + 1, (at_most or study_file.at_most) + 1):
         further = further_repeats(index, precision, repeat)

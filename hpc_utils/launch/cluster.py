@@ -20,7 +20,7 @@ from hpc_utils import paths, provenance, toml_config
 from hpc_utils.capability import shortest_period
 from hpc_utils.config import RunConfig
 from hpc_utils.provenance import HardwareId
-from hpc_utils.records.study import Series
+from hpc_utils.records.study import CLUSTERS, Series
 from hpc_utils.toml_config import Strict
 
 from .slurm_commands import seconds
@@ -224,6 +224,7 @@ class Cluster(Strict):
     _source: str = PrivateAttr("")
     _links: str | None = PrivateAttr(None)
     _share: float | None = PrivateAttr(None)
+    _setup: tuple[str, ...] = PrivateAttr(())
 
     @model_validator(mode="after")
     def _consistent(self) -> Cluster:
@@ -269,10 +270,16 @@ class Cluster(Strict):
         """The share of a core that a rehearsal's node has for its one rank; None: whole cores."""
         return self._share
 
-    def rehearsed(self, *, links: str | None, share: float | None = None) -> Cluster:
+    @property
+    def setup(self) -> tuple[str, ...]:
+        """The commands that start such a rehearsal; empty of other clusters."""
+        return self._setup
+
+    def rehearsed(self, *, links: str | None, share: float | None = None, setup: tuple[str, ...] = ()) -> Cluster:
         """The same rehearsal with such links, and with nodes whose device is that share of a core (None: whole
-        cores)."""
+        cores), as the commands `setup` start it."""
         cluster = self.model_copy()
+        cluster._setup = setup
         cluster._links = links
         cluster._share = share
         return cluster
@@ -317,14 +324,21 @@ def link_gbits(hardware_ids: Iterable[str]) -> dict[str, float]:
 
 def files(hardware_ids: Iterable[str]) -> list[Path]:
     """The files that describe these nodes' prices and links."""
-    return sorted({paths.clusters() / f"{cluster.name}.toml" for cluster, _ in _described(hardware_ids).values()})
+    return sorted({Path(cluster.source) for cluster, _ in _described(hardware_ids).values()})
 
 
 def _described(hardware_ids: Iterable[str]) -> dict[str, tuple[Cluster, str]]:
     """{hardware_id: the cluster whose file describes it, and the node type there}."""
     names = {hardware: HardwareId.parse(hardware).name for hardware in hardware_ids}
     # A wrong file matters only to those that use its cluster.
-    used = [read_cluster(stem) for stem in known() if any(name.startswith(f"{stem}-") for name in names.values())]
+    sources = {stem: file(stem) for stem in known()}
+    if (paths.results() / paths.PACKED).is_file():  # a committed set keeps those that it was measured with
+        sources |= {path.stem: path for path in sorted(paths.results().glob(f"studies/*/{CLUSTERS}/*.toml"))}
+    used = [
+        read_cluster(path)
+        for stem, path in sources.items()
+        if any(name.startswith(f"{stem}-") for name in names.values())
+    ]
     types = {f"{cluster.name}-{node}": (cluster, node) for cluster in used for node in cluster.nodes}
     return {hardware: types[name] for hardware, name in names.items() if name in types}
 

@@ -17,7 +17,7 @@ import shlex
 import signal
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -25,9 +25,11 @@ from typing import Any, NamedTuple
 from pydantic import Field, model_validator
 
 from hpc_utils import datasets, paths, provenance, signals, source_code, toml_config
-from hpc_utils.config import ConfigError, plain
+from hpc_utils.config import ConfigError, RunConfig, plain
 from hpc_utils.plural import counted
-from hpc_utils.records import UnknownStudy, identity, read_study
+from hpc_utils.provenance import HardwareId
+from hpc_utils.records import UnknownStudy, atomic, identity, read_study
+from hpc_utils.records import study as indices
 from hpc_utils.records.folder import read_json
 from hpc_utils.records.load import Refused, digests, verify
 from hpc_utils.records.study import NotApplicable, ReportChapter, Series, StudyIndex, StudyRun, Targets
@@ -98,6 +100,7 @@ class Plan:
     target: Target
     points: list[Point]
     not_applicable: list[NotApplicable]
+    file: Path
 
     @property
     def repeats(self) -> int:
@@ -139,6 +142,7 @@ class Plan:
         return StudyIndex(
             name=name,
             command=self.command,
+            setup=list(self.target.setup),
             title=self.study.title,
             about=self.study.about,
             chapters=self.study.chapters,
@@ -148,6 +152,20 @@ class Plan:
             not_applicable=self.not_applicable,
             runs=runs,
         )
+
+    def write(self, name: str) -> None:
+        """Write its index under that name, and beside it the files that it was planned from: of the study, the cluster, own code."""
+        self.index(name).write()
+        files = {self.file.name: self.file}
+        if cluster := self.target.cluster_file:
+            files[f"{indices.CLUSTERS}/{cluster.name}"] = cluster
+        for workload in {run.config.workload for run in self.requests}:
+            files |= source_code.own_files(workload)
+        for notebook in {run.notebook for run in self.requests}:
+            if notebook.parent != paths.notebooks() and notebook.is_relative_to(Path.cwd()):
+                files[str(notebook.relative_to(Path.cwd()))] = notebook
+        for place, file in files.items():
+            atomic.write_text(indices.study_files(name) / place, file.read_text())
 
     def changes(self) -> Iterator[str]:
         """Lines on complete runs of other code than is here now, and on runs of the former plan that are not in this
@@ -210,12 +228,16 @@ def read_study_file(name: str) -> Study:
     return study.model_copy(update={"ablation": ablation})
 
 
+def _path(name: str) -> Path:
+    return paths.study_files().get(name, Path(name))
+
+
 def _file(name: str) -> Study:
-    study_files = paths.study_files()
-    if not name.endswith(".toml") and name not in study_files:
-        raise StudyError(f"no study {name!r}: {toml_config.hint(name, study_files)} (or give a path to a .toml)")
+    known_studies = paths.study_files()
+    if not name.endswith(".toml") and name not in known_studies:
+        raise StudyError(f"no study {name!r}: {toml_config.hint(name, known_studies)} (or give a path to a .toml)")
     try:
-        return toml_config.read_toml(study_files.get(name, Path(name)), Study, StudyError)
+        return toml_config.read_toml(_path(name), Study, StudyError)
     except FileNotFoundError:
         raise StudyError(f"no file {name}") from None
 
@@ -244,6 +266,7 @@ def plan(
     """
     study = read_study_file(name)
     target = target or Target.here()
+    title = target.variant.name or Path(name).stem
     for chapter in study.chapters:
         try:
             notebook = find_notebook(Path(chapter.notebook))
@@ -256,7 +279,7 @@ def plan(
     repeats = target.repeats or study.repeats
     extra_repeats = {}
     with contextlib.suppress(UnknownStudy):
-        former = read_study(index or Path(name).stem)
+        former = read_study(index or title)
         extra_repeats = {run.run_id: run.repeat for run in former.runs if run.repeat > repeats}
     for configuration in _configurations(study, target):
         if why := target.refusal(configuration.ranks, configuration.parameters, configuration.ranks_per_node):
@@ -287,7 +310,36 @@ def plan(
             if repeat <= configuration_repeats or (request.run_id in extra_repeats and begun):
                 points.append(Point(configuration.series, configuration.ranks, repeat, request))
     points.sort(key=lambda point: point.repeat)
-    return Plan(Path(name).stem, target.command.replace("STUDY", shlex.quote(name)), study, target, points, missing)
+    command = target.command.replace("STUDY", shlex.quote(name), 1)
+    return Plan(title, command, _described(study, target), target, points, missing, _path(name))
+
+
+def _described(study: Study, target: Target) -> Study:
+    """The study with what the target changes in its title and text; options of the device only if a command gives them."""
+    values = _values(study, target)
+    former = _values(study, replace(target, series=(), ranks=None, parameters={}, matrix={}))
+    changes = [name for name, text in values.items() if text != former.get(name, "")]
+    given = [
+        name for name in changes if name in target.variant.parameters or (name == "ranks" and target.variant.ranks)
+    ]
+    others = {*changes} - {*given, *identity.DEVICE, "cores_per_rank"}
+    title = study.title + f", changed for {HardwareId.parse(target.hardware).name}" * bool(others)
+    title += f", with {', '.join(f'{name}={values[name]}' for name in given)}" * bool(given)
+    rows = [
+        f"{name}={values[name]} (study file: {former.get(name)})" for name in changes if name in {*given, *others}
+    ]
+    about = f"Changed: {', '.join(rows)}. {study.about}".strip() if rows else study.about
+    return study.model_copy(update={"title": title, "about": about})
+
+
+def _values(study: Study, target: Target) -> dict[str, str]:
+    """{option, or "ranks": its different values on the target}."""
+    defaults = {name: option.default for name, option in RunConfig.model_fields.items()}
+    values: dict[str, dict[str, None]] = {}
+    for configuration in _configurations(study, target):
+        for name, value in (defaults | configuration.parameters | {"ranks": configuration.ranks}).items():
+            values.setdefault(name, {})[str(value)] = None
+    return {name: ",".join(texts) for name, texts in values.items()}
 
 
 class _Configuration(NamedTuple):
@@ -408,7 +460,7 @@ def execute(
     )
     if not (redo or outdated):
         show(*study_plan.changes())
-    study_plan.index(study_plan.name).write()
+    study_plan.write(study_plan.name)
     begun = time.monotonic()
     failed = []
     done = 0

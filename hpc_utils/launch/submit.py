@@ -15,7 +15,7 @@ import re
 import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -27,9 +27,9 @@ from hpc_utils.config import ConfigError
 from hpc_utils.records import atomic
 
 from . import job_environment, measure, slurm_commands, study
-from .cluster import Cluster, NodeType
+from .cluster import Cluster, NodeType, file
 from .request import Layout, Request, prepare
-from .target import Target
+from .target import PLAIN, Target, Variant
 
 ARRAY = 1000  # runs in an array, for Slurm's default MaxArraySize of 1001
 
@@ -53,9 +53,9 @@ class Submission(BaseModel):
     """A submission's content; `submit` saves it after every job.
 
     Attributes:
-        source: the study's name, or its file. index: the name of its index. cluster: by name, or its file.
-        repeats: those that were asked for instead of the files' number. job_name: how the names of its jobs begin, with the time;
-            "" of an earlier version. A controller that has lost its state counts from 1 again: an id alone is no job.
+        study: its name, or its variant's. source: the study's name, or its file. index: the name of its index. cluster: by name, or
+            its file. job_name: how the names of its jobs begin, with the time; "" of an earlier version. A controller that has lost
+            its state counts from 1 again: an id alone is no job.
     """
 
     path: Path = Field(exclude=True)
@@ -64,12 +64,12 @@ class Submission(BaseModel):
     index: str
     cluster: str
     node_type: str
-    repeats: int | None = None
+    variant: Variant = PLAIN
     job_name: str = ""
     jobs: list[SubmittedJob] = Field([])
 
     @classmethod
-    def begin(cls, source: str, index: str, cluster: str, node_type: str, repeats: int | None = None) -> Submission:
+    def begin(cls, source: str, index: str, cluster: str, node_type: str, variant: Variant = PLAIN) -> Submission:
         """A new folder with the next number."""
         number = 1 + max((int(p.name[:4]) for p in paths.submissions().glob("[0-9][0-9][0-9][0-9]-*")), default=0)
         path = paths.submissions() / f"{number:04d}-{index}"
@@ -78,12 +78,12 @@ class Submission(BaseModel):
         source, cluster = (str(Path(n).absolute()) if n.endswith(".toml") else n for n in (source, cluster))
         return cls(
             path=path,
-            study=Path(source).stem,
+            study=variant.name or Path(source).stem,
             source=source,
             index=index,
             cluster=cluster,
             node_type=node_type,
-            repeats=repeats,
+            variant=variant,
             job_name=f"{_job_name(Path(source).stem)}-{time.strftime('%m%d-%H%M%S')}",
         )
 
@@ -93,6 +93,11 @@ class Submission(BaseModel):
         runs = [run for runs in tasks for run in runs]
         self.jobs.append(SubmittedJob(id=job_id, runs=runs, tasks=numbers))
         atomic.write_json(self.path / "submission.json", self.model_dump(mode="json"))
+
+    @property
+    def is_rehearsed(self) -> bool:
+        """Whether it went to the rehearsal cluster."""
+        return Path(self.cluster).stem == "rehearsal"
 
     @property
     def tasks(self) -> list[Task]:
@@ -221,13 +226,16 @@ class Draft:
 
 
 def index_name(study_name: str, target: Target) -> str:
-    """The name of a study's index on that target."""
-    return f"{study_name}-{target.hardware}"
+    """The name of a study's index on that target, or of its variant's."""
+    return f"{target.variant.name or study_name}-{target.hardware}"
 
 
-def target_on(cluster: Cluster, node: NodeType, study_name: str, repeats: int | None = None) -> Target:
-    """The cluster's nodes of one type as that study's target; `repeats` instead of the files' number."""
+def target_on(cluster: Cluster, node: NodeType, study_name: str, variant: Variant = PLAIN) -> Target:
+    """The cluster's nodes of one type as that study's target."""
     overrides = cluster.overrides(study_name, node.name)
+    parameters = overrides.parameters | dict(variant.parameters)
+    ranks = variant.ranks or overrides.ranks
+    command = ["hpc", "submit", "STUDY", "--cluster", cluster.source, "--nodes-of", node.name, *variant.options]
     most_nodes = len(slurm_commands.nodes(node.partition)) if cluster.rehearsal else node.most_nodes
     fixed_links = Target.fixed_links
     if cluster.rehearsal:
@@ -236,7 +244,7 @@ def target_on(cluster: Cluster, node: NodeType, study_name: str, repeats: int | 
         fixed_links = f"they are limited to {cluster.links} by hand: `hpc cluster shape --rate none` lifts that"
     return Target(
         hardware=cluster.hardware_id(node.name),
-        ranks_per_node=job_environment.ranks_per_node(cluster, node, overrides.parameters.get("cores_per_rank")),
+        ranks_per_node=job_environment.ranks_per_node(cluster, node, parameters.get("cores_per_rank")),
         most_nodes=most_nodes or None,
         cores=job_environment.ranks_per_node(cluster, node) if cluster.rehearsal else node.cores,
         precisions=node.precisions,
@@ -246,12 +254,14 @@ def target_on(cluster: Cluster, node: NodeType, study_name: str, repeats: int | 
         is_here=cluster.rehearsal,
         in_container=bool(cluster.software.container),
         series=tuple(overrides.series),
-        ranks=tuple(overrides.ranks) if overrides.ranks else None,
-        repeats=repeats or overrides.repeats,
-        parameters=overrides.parameters,
+        ranks=tuple(ranks) if ranks else None,
+        repeats=variant.repeats or overrides.repeats,
+        parameters=parameters,
         matrix=overrides.matrix,
-        command=f"hpc submit STUDY --cluster {cluster.source} --nodes-of {node.name}"
-        + (f" --repeats {repeats}" if repeats else ""),
+        variant=variant,
+        command=shlex.join(command),
+        setup=cluster.setup,
+        cluster_file=file(cluster.source),
     )
 
 
@@ -261,7 +271,7 @@ def draft(
     node_type: str = "",
     *,
     queued: Mapping[str, str],
-    repeats: int | None = None,
+    variant: Variant = PLAIN,
     further: Mapping[str, int] = MappingProxyType({}),
     in_turn: bool = False,
     **again: bool,
@@ -276,7 +286,9 @@ def draft(
         StudyError, ClusterError, DataError: a wrong file, or the data set is not here.
     """
     node = cluster.node(node_type)
-    target = target_on(cluster, node, Path(name).stem, repeats)
+    target = target_on(cluster, node, Path(name).stem, variant)
+    if in_turn:
+        target = replace(target, command=f"{target.command} --turns")
     plan = study.plan(name, target, index=index_name(Path(name).stem, target), queued=queued, further=further)
     missing = plan.to_do(**again)
     run_ids = {r.run_id for r in plan.requests}
@@ -291,7 +303,7 @@ def submit(
     cluster: Cluster,
     node_type: str = "",
     *,
-    repeats: int | None = None,
+    variant: Variant = PLAIN,
     further: Mapping[str, int] = MappingProxyType({}),
     in_turn: bool = False,
     redo: bool = False,
@@ -311,14 +323,14 @@ def submit(
     paths.submissions().mkdir(parents=True, exist_ok=True)
     with file_lock.hold(paths.submissions() / ".lock"):  # no run is submitted twice
         planned = draft(
-            name, cluster, node_type, queued=queued(), repeats=repeats, further=further, in_turn=in_turn,
+            name, cluster, node_type, queued=queued(), variant=variant, further=further, in_turn=in_turn,
             redo=redo, outdated=outdated,
         )  # fmt: skip
         announce(planned)
-        planned.plan.index(planned.index).write()
+        planned.plan.write(planned.index)
         if not planned.groups:
             return planned, None
-        submission = Submission.begin(name, planned.index, cluster.source, planned.node.name, repeats)
+        submission = Submission.begin(name, planned.index, cluster.source, planned.node.name, variant)
         job_environment.write_environment(submission.path, cluster, planned.node)
         for number, group in enumerate(planned.groups, 1):
             options, points, variables = _array(planned, submission.path, number, submission.job_name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from hpc_utils import capability, device_share, launcher, profilers, provenance
@@ -15,6 +16,34 @@ from hpc_utils.records.study import Series
 
 from .parameters import options
 from .request import Layout
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What a command changes of a study.
+
+    Attributes:
+        name: of its results; "": the study's. parameters: of every run; a matrix or ablation keeps its values.
+        ranks: of every series but those of one process. repeats: instead of the files' number.
+        precision, at_most: for further repeats, instead of the study file's.
+    """
+
+    name: str = ""
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    ranks: tuple[int, ...] | None = None
+    repeats: int | None = None
+    precision: float | None = None
+    at_most: int | None = None
+
+    @property
+    def options(self) -> list[str]:
+        """The options of a command that makes it."""
+        values = {"ranks": ",".join(map(str, self.ranks or ())), "repeats": self.repeats, "as": self.name}
+        values |= {"precision": self.precision, "at-most": self.at_most}
+        return [*options(self.parameters), *(f"--{name}={value}" for name, value in values.items() if value)]
+
+
+PLAIN = Variant()
 
 
 @dataclass(frozen=True)
@@ -30,8 +59,8 @@ class Target:
             as h200.
         fixed_links: why the nodes' links cannot be limited for a run; "" if they can.
         is_here: whether this machine's own devices compute. in_container: whether ranks have a container's Python.
-        series, ranks, repeats, parameters, matrix: replace the study's.
-        command: runs the study STUDY there.
+        series, ranks, repeats, parameters, matrix: replace the study's; those of the `variant` included.
+        command: runs the study STUDY there, after the commands `setup`. cluster_file: it describes the nodes.
     """
 
     hardware: str
@@ -49,16 +78,18 @@ class Target:
     repeats: int | None = None
     parameters: Mapping[str, Any] = field(default_factory=dict)
     matrix: Mapping[str, list[Any]] = field(default_factory=dict)
+    variant: Variant = PLAIN
     command: str = ""
+    setup: tuple[str, ...] = ()
+    cluster_file: Path | None = None
 
     @classmethod
-    def here(cls, parameters: Mapping[str, Any] | None = None, repeats: int | None = None) -> Target:
+    def here(cls, variant: Variant = PLAIN) -> Target:
         """This machine, on which the launcher runs."""
-        parameters = parameters or {}
-        words = ["hpc", "study", "run", "STUDY", *options(parameters), *([f"--repeats={repeats}"] if repeats else ())]
         return cls(
-            provenance.hardware_id(), cores=len(provenance.core_groups()), is_here=True, parameters=parameters,
-            repeats=repeats, command=shlex.join(words),
+            provenance.hardware_id(), cores=len(provenance.core_groups()), is_here=True, ranks=variant.ranks,
+            parameters=variant.parameters, repeats=variant.repeats, variant=variant,
+            command=shlex.join(["hpc", "study", "run", "STUDY", *variant.options]),
             gpu=next((str(gpu.name) for gpu in provenance.hardware().gpus), ""),
         )  # fmt: skip
 

@@ -12,7 +12,7 @@ from .tools import read_text, run_tool
 # Set while a git hook runs, these point git to the hook's repository.
 ELSEWHERE = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_NAMESPACE")
 
-CODE = ("hpc_utils", "notebooks")
+CODE = ("hpc_utils", "companions", "notebooks")
 EXPORTED = "COMMIT"  # the file of a bundle that names its commit
 
 

@@ -184,8 +184,10 @@ class Chapter:
             self.not_measured(missing)
 
     def rests_on(self, *files: str | Path) -> None:
-        """Add evidence of the whole chapter, besides runs: files of the project."""
-        self.files += map(exports.of_project, files)
+        """Add evidence of the whole chapter, besides runs: files of the project, or of the set."""
+        for file in map(Path, files):
+            inside = file.is_relative_to(self.results)
+            self.files.append(file.relative_to(self.results).as_posix() if inside else exports.of_project(file))
 
     def close(self) -> str:
         """Write `exports/<stem>.json`; returns a line about it for the notebook."""

@@ -13,6 +13,7 @@ from hpc_utils import paths, records
 from hpc_utils.records import atomic, fingerprint, packed
 from hpc_utils.records.fingerprint import portable
 from hpc_utils.records.folder import PROFILE, read_json
+from hpc_utils.records.study import study_files
 
 from . import exports
 from .chapters import renew, write_system
@@ -74,6 +75,9 @@ def _keep_runs(study: str, runs: Iterable[str], target: Path) -> None:
             if file.parent == folder or file.stat().st_size <= SMALL:
                 _copy(file, target / "runs" / run / file.relative_to(folder))
     _copy(records.study_index(study), target / "studies" / f"{study}.json")
+    kept = study_files(study)
+    for file in filter(Path.is_file, kept.rglob("*")):
+        _copy(file, target / "studies" / study / file.relative_to(kept))
 
 
 def _keep_probes(hardware: set[str], target: Path) -> None:
@@ -122,7 +126,9 @@ def together(studies: Iterable[str], results: Path | None = None) -> list[str]:
 def _copy(source: Path, target: Path) -> None:
     """Copy a file; text without paths of this machine."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    if source.suffix in (".json", ".ipynb") or (source.parent.name in (PROFILE, BENCH) and source.suffix == ".csv"):
+    if source.suffix in (".json", ".ipynb", ".toml") or (
+        source.parent.name in (PROFILE, BENCH) and source.suffix == ".csv"
+    ):
         atomic.write_text(target, portable(source.read_text()))
     elif source.name.endswith(".json.gz"):
         text = portable(gzip.decompress(source.read_bytes()).decode())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,8 @@ from . import exports
 from .exports import Exports
 from .formatting import first_names
 
+CLUSTERS = f"{exports.PROJECT}jobs/clusters/"
+
 
 def faults(exported: Exports) -> list[str]:
     """What is stale, changed by hand or missing in the set: one sentence each, with the remedy."""
@@ -21,8 +23,14 @@ def faults(exported: Exports) -> list[str]:
     return [fault for stem in exported.pages for fault in page_faults(exported, stem, run_records)]
 
 
-def page_faults(exported: Exports, stem: str, run_records: records.Records | None = None) -> Iterator[str]:
-    """`faults` of one page, `exports/<stem>.json`; `run_records`: `records.load` of the whole set, if already loaded."""
+def page_faults(
+    exported: Exports, stem: str, run_records: records.Records | None = None, runs: Collection[str] | None = None
+) -> Iterator[str]:
+    """`faults` of one page, `exports/<stem>.json`; `run_records`: `records.load` of the whole set, if already loaded; `runs`: those
+    whose code is compared with what is here, by default all of the page.
+
+    A committed set is not compared with the cluster files, which are edited for other measurements.
+    """
     folder = exported.folder
     page = exported.pages[stem]
     page_file = f"exports/{stem}.json"
@@ -41,10 +49,12 @@ def page_faults(exported: Exports, stem: str, run_records: records.Records | Non
         if run_records.unfinished:
             incomplete = counted(len(run_records.unfinished), "run")
             anew = f"not complete: {incomplete} of {study.name} (`{study.command or 'hpc study run'}`); then {anew}"
-    yield from records.by_former_code(run_records, folder, page["study"])
+    compared = run_records if runs is None else run_records.only(runs)
+    yield from records.by_former_code(compared, folder, page["study"])
     items = [item for kind in exports.KINDS for item in page[kind].values()]
     files = page["files"] | {name: digest for item in items for name, digest in item["files"].items()}
-    files = {name: digest for name, digest in files.items() if not name.startswith(exports.PROFILE)}
+    outside = (exports.PROFILE, CLUSTERS) if (folder / paths.PACKED).is_file() else exports.PROFILE
+    files = {name: digest for name, digest in files.items() if not name.startswith(outside)}
     page_digests = {run: entry["fingerprint"] for run, entry in page["runs"].items()} | files
     current_digests = {run: exported.fingerprint(run) for run in run_records.runs.run_id}
     for name in (*files, *exports.beside_runs(folder, page["study"])):
@@ -65,13 +75,18 @@ def uncommitted(exported: Exports) -> list[str]:
 
 
 def computed_otherwise(exported: Exports) -> list[str]:
-    """The pages computed by other code than is here now: reading, analysis, drawing, or the chapter was edited. Their values may
-    be the same."""
+    """The pages computed by other code or cluster files than are here now: reading, analysis, drawing, or the chapter was edited.
+    Their values may be the same."""
     return [
-        f"exports/{stem}.json was computed by other code than is here now (reading, analysis, drawing or the chapter changed): "
-        f"{remedy(exported.folder, page)}"
+        f"exports/{stem}.json was computed by other code than is here now (reading, analysis, drawing, the chapter or a cluster file "
+        f"changed): {remedy(exported.folder, page)}"
         for stem, page in exported.pages.items()
         if page["analysis"] != provenance.analysis_digest(page["notebook"])[: provenance.SHORT]
+        or any(
+            _digest(exports.place(name, exported.folder)) != digest
+            for name, digest in page["files"].items()
+            if name.startswith(CLUSTERS)
+        )
     ]
 
 

@@ -7,7 +7,7 @@ import functools
 import io
 import statistics
 import zlib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -139,27 +139,38 @@ def collect(results: Path | None = None) -> Records:
 
 
 def by_other_code(records: Records, results: Path, study: str = "") -> list[str]:
-    """`by_former_code`, and a line for each study with runs of other code than the latest run of that workload and machine."""
+    """`by_former_code`, a line for each study with runs of other code than the latest run of that workload and machine, and one for
+    each workload of a user's own that is not found from here."""
     runs = records.runs
     latest = runs.sort_values("started").groupby(["workload", "hardware_id"], dropna=False).digest.transform("last")
     mixed = _lines(runs.run_id[runs.digest.ne(latest)], results, study, "than the latest")
-    return by_former_code(records, results, study) + mixed
+    absent = [
+        f"{workload} is not found from here, so that its runs are not compared with its code: run this in its folder, or with "
+        "that on PYTHONPATH"
+        for workload in sorted({run.workload for run in _own_runs(runs, results)})
+        if not source_code.digest(workload)
+    ]
+    return by_former_code(records, results, study) + mixed + absent
 
 
 def by_former_code(records: Records, results: Path, study: str = "") -> list[str]:
-    """A line for each study, or for one, with runs of a user's own workload whose code has changed since, or is not found.
+    """A line for each study, or for one, with runs of a user's own workload whose code has changed since.
 
     Packed runs are not compared: they are kept, and the code moves on. The code is looked for as `hpc run` does.
     """
     now = functools.cache(source_code.digest)
     former = [
         run.run_id
-        for run in records.runs.itertuples()
-        if source_code.is_own(run.workload)
-        and (folder := results / run.path).is_dir()
-        and read_json(folder / "run.json")["config"].get("source", "") != now(run.workload)
+        for run in _own_runs(records.runs, results)
+        if now(run.workload)
+        and read_json(results / run.path / "run.json")["config"].get("source", "") != now(run.workload)
     ]
     return _lines(former, results, study, "of the workload than is here now (found in this folder or PYTHONPATH)")
+
+
+def _own_runs(runs: pd.DataFrame, results: Path) -> Iterator[Any]:
+    """The runs of a user's own workloads that are not packed."""
+    return (run for run in runs.itertuples() if source_code.is_own(run.workload) and (results / run.path).is_dir())
 
 
 def _lines(runs: Iterable[str], results: Path, study: str, comparison: str) -> list[str]:

@@ -15,6 +15,7 @@ from hpc_utils.toml_config import Strict
 from . import atomic
 
 VERSION = 1
+CLUSTERS = "clusters"
 
 
 class Targets(Strict):
@@ -106,13 +107,14 @@ class NotApplicable(Strict):
 
 
 class StudyIndex(Strict):
-    """The index of a study, and the command that runs it. In the file, the ablation is called `ladder`, as in study files."""
+    """The index of a study, and the command that runs it after those of `setup`. In the file, the ablation is called `ladder`, as in study files."""
 
     model_config = ConfigDict(populate_by_name=True)
 
     version: int = Field(VERSION, ge=1, le=VERSION)
     name: str = ""
     command: str = ""
+    setup: list[str] = Field([])
     title: str = ""
     about: str = ""
     chapters: list[ReportChapter] = Field([])
@@ -164,6 +166,11 @@ class UnknownStudy(LookupError):
 def study_index(name: str, results: Path | None = None) -> Path:
     """The path of a study's index."""
     return Path(results or paths.results()) / "studies" / f"{name}.json"
+
+
+def study_files(name: str, results: Path | None = None) -> Path:
+    """The folder of the files that a study was planned from: its own, own code, and in `CLUSTERS` that of the cluster."""
+    return study_index(name, results).with_suffix("")
 
 
 def read_study(name: str, results: Path | None = None) -> StudyIndex:

@@ -59,6 +59,12 @@ class Plan:
         return self.folder.name
 
     @property
+    def command(self) -> str:
+        """The command that starts such a cluster."""
+        share = f" --cores-per-node={self.share:g}" if self.share else ""
+        return f"hpc cluster up --nodes={len(self.nodes)} --cpus={self.cpus} --gpus={self.gpus}{share}"
+
+    @property
     def flat(self) -> bool:
         return self.subnet is None
 

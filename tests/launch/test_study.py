@@ -14,11 +14,12 @@ from click.testing import CliRunner
 from hpc_utils import capability, paths, provenance, records, rehearsal
 from hpc_utils.cli import main
 from hpc_utils.config import RunConfig, parse_assignments
-from hpc_utils.launch import slurm_commands, status
+from hpc_utils.launch import cluster as clusters
+from hpc_utils.launch import slurm_commands, status, submit
 from hpc_utils.launch import study as studies
 from hpc_utils.launch.request import Layout, prepare
 from hpc_utils.launch.submit import ARRAY, Submission, _groups, queued, read_task, submissions, write_points
-from hpc_utils.launch.target import Target
+from hpc_utils.launch.target import Target, Variant
 from hpc_utils.provenance.gpu import Gpu
 from hpc_utils.records import RunFolder, compute_profile, probes, read_study
 from hpc_utils.records.folder import read_json
@@ -142,14 +143,71 @@ def test_more_threads_than_cores_are_not_applicable(write) -> None:
 
 def test_a_command_overrides_parameters_and_repeats(write) -> None:
     study = write(GOOD)
-    overrides = ["-p", "steps_per_epoch=5", "-p", "precision=bf16", "--repeats", "1"]
+    overrides = ["-p", "steps_per_epoch=5", "-p", "precision=bf16", "--repeats", "1", "--as", "quick"]
     done = CliRunner().invoke(main, ["study", "plan", study, *overrides])
-    plan = studies.plan(study, Target.here({"steps_per_epoch": 5, "precision": "bf16"}, 1))
+    plan = studies.plan(study, Target.here(Variant("quick", {"steps_per_epoch": 5, "precision": "bf16"}, repeats=1)))
     run_ids = {request.run_id for request in plan.requests}
     assert done.exit_code == 0 and {line.split()[1] for line in done.output.splitlines()[:-1]} == run_ids
     assert len(run_ids) == 6 - 1, "the matrix keeps its values"
-    refused = CliRunner().invoke(main, ["study", "plan", study, "-p", "steps_per_epok=5"])
+    refused = CliRunner().invoke(main, ["study", "plan", study, "-p", "steps_per_epok=5", "--as", "quick"])
     assert refused.exit_code == 2 and "did you mean steps_per_epoch" in refused.output
+
+
+@pytest.mark.parametrize(
+    "options",
+    [["-p", "epochs=2"], ["--ranks", "1"], ["--as", "laptop"], ["--as", "../x"], ["--ranks", "0", "--as", "x"]],
+)
+@pytest.mark.parametrize(
+    "command", [["study", "plan"], ["study", "run"], ["submit", "--cluster=lumi-g"], ["plan", "--cluster=lumi-g"]]
+)
+def test_a_changed_study_needs_a_name_of_its_own(
+    write, command: list[str], options: list[str], results: Path
+) -> None:
+    assert CliRunner().invoke(main, [*command, write(GOOD), *options]).exit_code == 2
+    assert not list(results.rglob("*.json")), "nothing is planned over the study's own results"
+
+
+def test_variants_stand_beside_the_study_with_their_own_command_title_and_runs(write, tmp_path: Path) -> None:
+    study = write(GOOD.replace('title = "T"', 'title = "T"\nabout = "A."').replace("[1, 2]", "[1, 2, 4]"))
+    variant = Variant("t-96", {"precision": "fp32", "lr": 0.5, "optimizer": "adamw"}, (1, 2), 1)
+    for target in (Target.here(), Target.here(variant)):
+        plan = studies.plan(study, target)
+        plan.write(plan.name)
+    plain, index = read_study("mine"), read_study("t-96")
+    assert (plain.title, plain.about) == ("T", "A.") and not plain.run_ids & index.run_ids
+    assert index.title == "T, with optimizer=adamw, lr=0.5, ranks=1,2"
+    assert "ranks=1,2 (study file: 1,2,4)" in index.about and index.about.endswith(" A."), (
+        "the matrix keeps its precisions"
+    )
+    *_, summary = output(*shlex.split(index.command.replace(" run ", " plan "))[1:]).splitlines()
+    assert summary.startswith(f"{len(index.run_ids)} runs") and index.command in summary
+    assert {run.run_id for run in studies.plan(study, Target.here(variant)).requests} == index.run_ids
+    assert (tmp_path / "results/studies/t-96/mine.toml").read_text() == Path(study).read_text()
+
+
+def test_a_cluster_file_that_changes_a_study_is_in_its_title_and_text(write, tmp_path: Path) -> None:
+    changed = tmp_path / "site.toml"
+    changed.write_text(CLUSTER + "[studies.mine.parameters]\nglobal_batch = 32\nthreads_per_rank = 2\n")
+    cluster = clusters.read_cluster(changed)
+    study = write(GOOD.partition('[[series]]\nname = "weak"')[0])
+
+    def planned(variant: Variant) -> studies.Plan:
+        return studies.plan(study, submit.target_on(cluster, cluster.node(), "mine", variant))
+
+    plan = planned(Variant())
+    assert plan.study.title == "T, changed for site-cpu"
+    assert plan.study.about == "Changed: global_batch=32 (study file: 64).", (
+        "the device's options are the cluster's own"
+    )
+    plan.write("mine-there")
+    kept = tmp_path / "results/studies/mine-there"
+    assert (kept / "clusters/site.toml").read_text() == changed.read_text() and (kept / "mine.toml").is_file()
+    named = planned(Variant("small", {"global_batch": 16}))
+    assert named.study.title == "T, with global_batch=16" and {
+        p.request.config.global_batch for p in named.points
+    } == {16}
+    assert submit.index_name("mine", named.target) == "small-site-cpu"
+    assert named.command == f"hpc submit {study} --cluster {changed} --nodes-of cpu -pglobal_batch=16 --as=small"
 
 
 def test_fewer_repeats_leave_those_in_the_study_that_are_begun(write) -> None:
@@ -159,15 +217,15 @@ def test_fewer_repeats_leave_those_in_the_study_that_are_begun(write) -> None:
     complete, queued, *others = [run for run in whole.requests if run.config.repeat == 2]
     RunFolder.claimed(complete.path).close("complete")
     RunFolder.claimed(others[0].path).close("failed", "why")
-    fewer = studies.plan(path, Target.here(repeats=1), queued={queued.run_id})
+    fewer = studies.plan(path, Target.here(Variant(repeats=1)), queued={queued.run_id})
     assert {run.run_id for run in fewer.requests if run.config.repeat == 2} == {complete.run_id, queued.run_id}
-    changed = studies.plan(path, Target.here({"epochs": 2}, repeats=1), queued={queued.run_id})
+    changed = studies.plan(path, Target.here(Variant(parameters={"epochs": 2}, repeats=1)), queued={queued.run_id})
     assert {point.repeat for point in changed.points} == {1}, "other runs"
 
 
 def test_a_study_of_which_nothing_can_be_measured_here_is_refused(write) -> None:
     study = write(GOOD.replace('["fp32", "bf16"]', '["tf32"]').partition('[[series]]\nname = "weak"')[0])
-    done = CliRunner().invoke(main, ["study", "run", study, "-p", "device=cpu"])
+    done = CliRunner().invoke(main, ["study", "run", study, "-p", "device=cpu", "--as", "cpu"])
     assert done.exit_code == 2 and "tensor cores" in done.output
 
 
@@ -326,8 +384,9 @@ def test_only_a_run_of_ones_own_that_nobody_measures_is_discarded(bench: Bench) 
 
 def test_the_command_of_a_study_gives_its_parameters_again() -> None:
     given = {"lr": 0.1, "workload": "a b", "steps_per_epoch": None}
-    words = shlex.split(Target.here(given, 2).command)
-    assert words[:3] == ["hpc", "study", "run"] and words[-1] == "--repeats=2"
+    words = shlex.split(Target.here(Variant("x", given, (1, 2), 2, 0.05, 9)).command)
+    options = ["--ranks=1,2", "--repeats=2", "--as=x", "--precision=0.05", "--at-most=9"]
+    assert words[:3] == ["hpc", "study", "run"] and words[-5:] == options
     assert parse_assignments(word[2:] for word in words if word.startswith("-p")) == given | {"lr": "0.1"}
 
 
@@ -349,17 +408,18 @@ precisions = ["fp32", "bf16"]
 """
 
 
-@pytest.mark.parametrize("repeats", [1, 3])
-def test_a_retry_submits_as_many_repeats_as_were_submitted(write, monkeypatch, tmp_path: Path, repeats: int) -> None:
+@pytest.mark.parametrize(("repeats", "ranks"), [(1, "1,2"), (3, "2")])
+def test_a_retry_submits_what_was_submitted(write, monkeypatch, tmp_path: Path, repeats: int, ranks: str) -> None:
     numbers = itertools.count(1)
     monkeypatch.setattr(slurm_commands, "sbatch", lambda *_, **__: str(next(numbers)))
     monkeypatch.setattr(slurm_commands, "jobs", lambda ids: {})  # Slurm has forgotten them
     cluster = tmp_path / "cluster.toml"
     cluster.write_text(CLUSTER)
-    output("submit", write(GOOD), "--cluster", str(cluster), "--repeats", str(repeats))
+    output("submit", write(GOOD), "--cluster", str(cluster), "--repeats", str(repeats), "--ranks", ranks, "--as", "m")
     output("retry")
     first, again = ([run for job in one.jobs for run in job.runs] for one in submissions())
-    assert again == first and len(first) == (4 + 1) * repeats
+    assert again == first and len(first) == {1: 4 + 1, 3: 2 + 1}[repeats] * repeats
+    assert {one.index for one in submissions("m")} == {"m-cluster-cpu"} and not submissions("mine")
 
 
 H200 = """
@@ -410,7 +470,7 @@ def test_a_ceiling_below_the_target_is_in_the_plan_and_precedes_the_first_job(
 
 
 def test_a_failed_run_keeps_its_reason_when_the_cluster_is_down(results: Path, monkeypatch, tmp_path: Path) -> None:
-    Submission.begin("small", "small-here", "rehearsal", "cpu", None).add("7", [["forgotten"], ["diverged"]])
+    Submission.begin("small", "small-here", "rehearsal", "cpu").add("7", [["forgotten"], ["diverged"]])
     RunFolder.claimed(results / "runs/diverged").close("failed", "rank 0 raised NonFiniteLoss: the loss became nan")
     monkeypatch.setenv("HPC_REHEARSAL", str(tmp_path / "none"))
     monkeypatch.delenv("SLURM_CONF", raising=False)

@@ -158,7 +158,7 @@ def test_stopped_runs_continue_in_a_session_of_their_own(measured: Bench, bench:
 
 
 def test_a_rank_that_is_lost_in_its_first_turn_ends_its_run_alone(bench: Bench) -> None:
-    third_call = ["-p", "warmup_steps=2", "-p", "steps_per_epoch=600"]
+    third_call = ["-p", "warmup_steps=2", "-p", "steps_per_epoch=600", "--as", "third-call"]
     outcome = start(bench, FAULTY, *third_call, FAULT="kill").end()
     assert outcome.code == 1
     states = {run.name: state(run) for run in bench.runs}

@@ -18,8 +18,11 @@ def test_changed_and_new_code_is_dirty(clone: Path, git: Git) -> None:
     assert dirty(clone) is True
     git(clone, "checkout", "-q", ".")
     assert dirty(clone) is False
-    (clone / "hpc_utils/new.py").touch()
-    assert dirty(clone) is True
+    for name in ("hpc_utils/new.py", "companions/mpi/new.py"):
+        write_files(clone, {name: ""})
+        assert dirty(clone) is True
+        (clone / name).unlink()
+    assert dirty(clone) is False
 
 
 def test_results_studies_modules_of_users_and_ignored_files_are_not_dirty(clone: Path) -> None:

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 from hpc_utils import paths, provenance, source_code
+from hpc_utils.launch import cluster
 from hpc_utils.publish import exports, staleness
 from hpc_utils.publish.chapter import Chapter
 from hpc_utils.publish.exports import ExportError
@@ -200,6 +201,40 @@ def test_a_page_is_stale_after_the_code_of_a_users_own_workload_changed(
     assert fault in Chapter("x", study="laptop").overview().data
     packed.pack(result_set)
     assert faults(result_set) == [], "of a set that is kept the code moves on"
+
+
+def test_an_edited_cluster_file_leaves_a_committed_set_as_it_is(
+    result_set: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paths, "root", lambda: tmp_path)
+    shared, kept = tmp_path / "jobs/clusters/site.toml", result_set / "studies/laptop/clusters/site.toml"
+    for price, file in (("3", shared), ("2", kept)):
+        file.parent.mkdir(parents=True)
+        file.write_text(f'title = "Site"\n[nodes.cpu]\npartition = "cpu"\nprecisions = ["fp32"]\nprice = {price}')
+
+    def page() -> None:
+        chapter = Chapter("x")
+        chapter.rests_on(*cluster.files(["site-cpu"]))
+        execution(result_set, "x", chapter.close())
+
+    page()
+    assert cluster.prices(["site-cpu"])["site-cpu"].price == 3, "a set that is still measured has today's prices"
+    shared.write_text(shared.read_text().replace("price = 3", "price = 4"))
+    assert "project:jobs/clusters/site.toml" in faults(result_set)[0]
+    packed.pack(result_set)
+    assert faults(result_set) == []
+    found = exports.read_exports(result_set)
+    monkeypatch.setattr(provenance, "analysis_digest", lambda notebook: found.pages["x"]["analysis"])
+    (doubt,) = staleness.computed_otherwise(found)
+    assert "exports/x.json" in doubt
+    page()
+    assert (
+        cluster.prices(["site-cpu"])["site-cpu"].price == 2
+        and "studies/laptop/clusters/site.toml" in exports.read_exports(result_set).pages["x"]["files"]
+    )
+    assert staleness.computed_otherwise(exports.read_exports(result_set)) == faults(result_set) == []
+    kept.write_text("")
+    assert "studies/laptop/clusters/site.toml" in faults(result_set)[0]
 
 
 def test_evidence_outside_the_set(result_set: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from hpc_utils import paths, records
 from hpc_utils.publish import exports, reference
 from hpc_utils.records import packed
 from hpc_utils.records.fingerprint import portable
-from tests.support import copy_runs
+from tests.support import copy_runs, write_files
 
 from .conftest import faults
 
@@ -94,7 +94,16 @@ def test_of_a_profile_what_is_small_and_holds_no_environment_is_kept(
     index(tmp_path / "results", run.name)
     monkeypatch.setenv("HPC_RESULTS", str(tmp_path / "results"))
     monkeypatch.setattr(paths, "root", lambda: tmp_path)
+    write_files(
+        tmp_path / "results/studies/mine",
+        {"clusters/site.toml": f'about = "{tmp_path}"', "parts/net.py": "net = None"},
+    )
     target = reference.keep(["mine"], "here") / "runs" / run.name
+    planned_from = target.parents[1] / "studies/mine"
+    assert (planned_from / "clusters/site.toml").read_text() == 'about = "."', (
+        "committed sets have the cluster file of their runs"
+    )
+    assert (planned_from / "parts/net.py").read_text() == "net = None"
     assert not target.exists() and (tmp_path / "results/reference/here/runs.jsonl").is_file(), "it is packed"
     found = {name for name in packed.names(target) if "/" in name}
     assert found == {"profile/rank0_nvtxsum.csv", "monitor/node1.csv", "profile/rank0.trace.json.gz"}

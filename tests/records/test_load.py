@@ -115,12 +115,21 @@ def test_an_accuracy_changed_by_hand_is_refused_unless_the_run_noted_no_digest(r
     assert records.load().runs.test_accuracy.tolist() == [0.9], "of another program, or before digests were noted"
 
 
-def test_an_own_workload_whose_code_is_not_found_is_of_former_code(record: Callable, results: Path) -> None:
-    own = run_json("own")["config"] | {"workload": "not_here:mlp"}
-    for name, source in (("known", {"source": "70722b28"}), ("unknown", {})):
-        record(name, run={"config": own | source})
+def test_an_own_workload_in_another_folder_is_not_of_former_code_but_not_found(
+    record: Callable, results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = run_json("own")["config"]
+    for name, workload in (("own", "there:mlp"), ("cnn", "cnn")):
+        record(name, run={"workload": workload, "config": config | {"workload": workload, "source": "70722b28"}})
         StudyIndex(name=name, runs=[StudyRun(run_id=name, series="strong")]).write()
-    assert [line.split()[5] for line in records.by_former_code(records.load(), results)] == ["known"]
+    loaded = records.load()
+    assert records.by_former_code(loaded, results) == []
+    (line,) = records.by_other_code(loaded, results)
+    assert line.startswith("there:mlp is not found from here") and "--outdated" not in line
+    assert not records.by_other_code(loaded.only({"cnn"}), results, "cnn")
+    (tmp_path / "there.py").write_text("mlp = None")
+    monkeypatch.chdir(tmp_path)
+    assert [line.split()[5] for line in records.by_other_code(loaded, results)] == ["own"], "found, and changed since"
 
 
 def test_runs_of_other_code_than_the_latest_are_named_with_the_command(record: Callable, results: Path) -> None:
@@ -131,9 +140,10 @@ def test_runs_of_other_code_than_the_latest_are_named_with_the_command(record: C
     StudyIndex(name="s", command="hpc study run laptop -pepochs=1", runs=runs).write()
     StudyIndex(name="t", runs=runs[1:]).write()
     found = records.load()
-    (line,) = records.by_other_code(found, results)
+    line, absent = records.by_other_code(found, results)
+    assert absent.startswith("my:mlp is not found from here")
     assert line.startswith("1 of 3 runs of s ") and "`hpc study run laptop -pepochs=1 --outdated`" in line
-    assert records.by_other_code(found, results, "t") == []
+    assert records.by_other_code(found, results, "t") == [absent]
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100)

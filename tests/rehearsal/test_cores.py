@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import pytest
 
 from hpc_utils import provenance
+from hpc_utils.cli.cluster import cluster_up
 from hpc_utils.rehearsal import plan
 from hpc_utils.rehearsal.plan import shares
 
@@ -43,3 +45,5 @@ def test_a_node_knows_how_much_of_a_core_is_its_own(
     monkeypatch.setattr(provenance, "core_groups", lambda: [[0], [1]])
     drawn = plan.draw(Path("/of/cluster"), nodes=nodes, cpus=8, gpus=0, share=share, subnet=1)
     assert (drawn.node_cores, drawn.oversubscribed) == (pytest.approx(node_cores), oversubscribed)
+    command = cluster_up.make_context("up", shlex.split(drawn.command)[3:])
+    assert command.params == {"name": "rehearsal", "nodes": nodes, "cpus": 8, "gpus": 0, "cores_per_node": share}

@@ -15,11 +15,15 @@ import pytest
 from click.testing import CliRunner, Result
 
 from companions.course import hand_in
-from hpc_utils import paths, records
+from hpc_utils import paths, records, workspace
 from hpc_utils.cli import main
+from hpc_utils.launch import study as studies
+from hpc_utils.launch import submit
+from hpc_utils.launch.cluster import read_cluster
+from hpc_utils.launch.target import Target, Variant
 from hpc_utils.records import atomic
 from hpc_utils.records.folder import read_json
-from tests.support import copy_runs
+from tests.support import copy_runs, write_files
 
 ASKED = (
     "jobid,commit,ts,epoch,world_size,nodes,global_batch,per_gpu_batch,train_top1,val_top1,images_per_sec,time_epoch_s,"
@@ -164,6 +168,81 @@ def test_a_study_in_a_folder_of_ones_own_takes_its_file_and_its_workload_along(
     assert ran.stdout == f"{output} study run ./mine.toml {words}\n", ran.stderr
     said = (output / "reproduce.md").read_text()
     assert "`mine.toml`" in said and "`parts/gated.py`" in said and "cd FOLDER && hpc export --course mine\n" in said
+
+
+CLUSTER = """
+title = "Site"
+[nodes.cpu]
+partition = "cpu"
+cores = 4
+precisions = ["fp32"]
+[studies.strong]
+ranks = [1, 2, 4]
+parameters = { epochs = 5 }
+"""
+STUDY = """
+title = "Mine"
+about = "A net."
+parameters = { workload = "parts.gated:net", steps_per_epoch = 2 }
+series = [{ name = "strong", notebook = "02_ddp", ranks = [1, 2], parameters = { global_batch = 64 } }]
+"""
+HPC = """#!/bin/bash
+[[ $1 == data || $1 == cluster ]] && { echo "$@"; exit; }
+exec python -m hpc_utils.cli "${@/--wait/--dry-run}"
+"""
+
+
+@pytest.mark.parametrize("at_site", [True, False])
+def test_the_folder_beside_a_fresh_clone_plans_the_runs_that_were_exported(
+    at_site: bool, results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An edited study and cluster file, options of the command, and the study's own module: none is in the clone."""
+    desk, output, clone, again = (tmp_path / name for name in ("desk", "out", "clone", "again"))
+    write_files(
+        desk, {"jobs/site.toml": CLUSTER, "jobs/strong.toml": STUDY, "parts/gated.py": "from .layers import net"}
+    )
+    write_files(desk, {"parts/layers.py": "def net():\n    return None\n"})
+    monkeypatch.chdir(desk)
+    variant = Variant("mine-fast", {"lr": 0.5}, (1, 2, 4) if at_site else None, repeats=2)
+    target = Target.here(variant)
+    if at_site:
+        site = read_cluster("jobs/site.toml").rehearsed(links=None, setup=("hpc cluster up --nodes=8",))
+        target = submit.target_on(site, site.node(), "strong", variant)
+    plan = studies.plan("jobs/strong.toml", target)
+    name = submit.index_name("strong", target) if at_site else plan.name
+    plan.write(name)
+    (recorded,) = copy_runs(LAPTOP, tmp_path, "*-ddp2-fp32-b512-r1-*")
+    for request in plan.requests:
+        run = shutil.copytree(recorded, results / "runs" / request.run_id)
+        record = read_json(run / "run.json") | {"workload": "parts.gated:net"}
+        atomic.write_json(run / "run.json", record | {"config": record["config"] | {"workload": "parts.gated:net"}})
+    done = export(name, "--output", str(output))
+    assert done.exit_code == 0 and "not here" not in done.stderr
+    text = (output / "reproduce.md").read_text()
+    files = {"strong.toml", "parts/gated.py", "parts/layers.py"} | ({"clusters/site.toml"} if at_site else set())
+    assert files == set(re.search(r"this folder has them: (.*)\.", (output / "SYSTEM.md").read_text())[1].split(", "))
+    title = "Mine, changed for site-cpu, with lr=0.5, ranks=1,2,4" if at_site else "Mine, with lr=0.5"
+    assert f"# How to reproduce: {title}\n" in text and records.read_study(name, results).about in text
+
+    shutil.rmtree(desk)
+    ignored = shutil.ignore_patterns(".*", "results", "data", "tests", "docs")
+    shutil.copytree(paths.root(), clone, ignore=ignored)
+    shutil.copytree(results / "runs", again / "runs")
+    (tmp_path / "hpc").write_text(HPC)
+    (tmp_path / "hpc").chmod(0o755)
+    environment = workspace.child_environment() | {"HPC_RESULTS": str(again), "PYTHONPATH": str(clone)}
+    environment |= {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    ran = subprocess.run(["bash", output / "run.sh"], cwd=clone, env=environment, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    number = len(plan.requests)
+    if at_site:
+        assert ran.stdout.startswith("cluster up --nodes=8\n")
+        assert number == 6 and "6 complete, 0 in the queue, 0 to submit" in ran.stdout
+    else:
+        assert number == 4 and "4 runs, 4 complete" in ran.stderr
+        assert records.read_study(name, again) == records.read_study(name, results).model_copy(
+            update={"command": "hpc study run ./strong.toml -plr=0.5 --repeats=2 --as=mine-fast"}
+        )
 
 
 @pytest.mark.parametrize(

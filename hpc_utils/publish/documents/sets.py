@@ -74,18 +74,19 @@ class ResultSet:
     folder: Path
     exported: exports.Exports
     checked: bool = True
-    _faults: dict[str, str] = field(default_factory=dict)
+    _faults: dict[tuple[str, ...], str] = field(default_factory=dict)
 
     @functools.cached_property
     def records(self) -> records.Records:
         """Its runs."""
         return records.load(self.folder)
 
-    def fault(self, page: str) -> str:
-        """What is wrong with the page first, and the remedy; "" if it is current."""
-        if self.checked and page not in self._faults:
-            self._faults[page] = next(staleness.page_faults(self.exported, page, self.records), "")
-        return self._faults.get(page, "")
+    def fault(self, page: str, runs: Collection[str] = ()) -> str:
+        """What is wrong with the page first, or with the code of these `runs` of it, and the remedy; "" if they are current."""
+        key = (page, *runs)
+        if self.checked and key not in self._faults:
+            self._faults[key] = next(staleness.page_faults(self.exported, page, self.records, runs), "")
+        return self._faults.get(key, "")
 
 
 class Sets:
@@ -115,9 +116,7 @@ class Sets:
     def value(self, written: str) -> SetItem:
         """The cell cited as `written`, which `cells` explains."""
         cited = cells.parse(written)
-        item = self.item("tables", f"{cited.alias}:{cited.table}".removeprefix(":"))
-        exported = self.by_alias[item.alias].exported
-        return SetItem(item.alias, cells.cell(exported, replace(cited, alias="")), item.page)
+        return self.item("tables", f"{cited.alias}:{cited.table}".removeprefix(":"), replace(cited, alias=""))
 
     def check_spelling(self, written: str) -> None:
         """Check the names of a cell that is not measured yet against the tables that the sets have.
@@ -137,14 +136,19 @@ class Sets:
             if name and name not in columns:
                 raise UnknownCell(f"{cited.table} has no column {name!r}: {toml_config.hint(name, columns)}")
 
-    def item(self, kind: str, name: str) -> SetItem:
-        """The table or figure (`kind`: "tables" or "figures") cited as `name`."""
+    def item(self, kind: str, name: str, cited: cells.Citation | None = None) -> SetItem:
+        """The table or figure (`kind`: "tables" or "figures") cited as `name`; of a table the cell `cited`, if that is given."""
         sets = {alias: result_set.exported for alias, result_set in self.by_alias.items()}
         alias, item = cells.find_item(kind, name, sets)
-        if fault := self.by_alias[alias].fault(item.page):
+        self._require_current(alias, item.page)
+        content = cells.cell(sets[alias], cited) if cited else item
+        self._require_current(alias, item.page, content.runs)
+        return SetItem(alias, content, sets[alias].pages[item.page])
+
+    def _require_current(self, alias: str, page: str, runs: Collection[str] = ()) -> None:
+        if fault := self.by_alias[alias].fault(page, runs):
             self.stale.add((alias, fault))
             raise Stale
-        return SetItem(alias, item, sets[alias].pages[item.page])
 
 
 @dataclass

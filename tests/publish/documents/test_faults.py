@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from collections.abc import Callable
@@ -9,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from hpc_utils import paths, records
 from hpc_utils.publish import exports
 from hpc_utils.publish.documents import project
 from hpc_utils.publish.documents.faults import DocumentError
+from hpc_utils.records.study import StudyRun
 
 from .conftest import PAPER, TOML, Paper
 
@@ -120,6 +123,25 @@ def test_a_stale_chapter_is_one_fault_before_others_and_hides_those_of_its_cells
 def test_a_stale_chapter_that_nothing_cites_is_no_fault(paper: Paper) -> None:
     (paper.root / "sets/rehearsal/notebooks/03_scaling.ipynb").write_text("{}")
     assert paper.faults() == []
+
+
+def test_runs_of_former_code_are_a_fault_of_the_cells_that_rest_on_them(paper: Paper, monkeypatch) -> None:
+    (paper.root / "own_model.py").write_text("width = 2")
+    monkeypatch.chdir(paper.root)
+    results = paper.root / "sets/laptop"
+    loaded = records.load(results).runs.run_id
+    path = results / f"runs/{loaded[3]}/run.json"
+    record = json.loads(path.read_text())
+    own = {"workload": "own_model:net", "source": "0" * 8}
+    path.write_text(json.dumps(record | own | {"config": record["config"] | own}))
+    with paths.results_at(results):
+        records.StudyIndex(name="beside", runs=[StudyRun(run_id=loaded[3])]).write()
+    paper.export()
+    paper.put("---\ntitle: A page\n---\n\nA link gives {{laptop:link.bandwidth}}.\n")
+    assert paper.faults() == [], "its run is another"
+    paper.put("---\ntitle: A page\n---\n\nThere are {{laptop:study.complete}} runs.\n")
+    (fault,) = paper.faults()
+    assert "1 of 1 runs of beside " in fault
 
 
 def test_a_changed_figure_stops_the_build(paper: Paper) -> None:
