@@ -154,7 +154,7 @@ class Plan:
         )
 
     def write(self, name: str) -> None:
-        """Write its index under that name, and beside it the files that it was planned from: of the study, the cluster, own code."""
+        """Write its index under that name, and beside it what it was planned from: study file, cluster file, own code."""
         self.index(name).write()
         files = {self.file.name: self.file}
         if cluster := self.target.cluster_file:

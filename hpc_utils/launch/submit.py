@@ -53,8 +53,8 @@ class Submission(BaseModel):
     """A submission's content; `submit` saves it after every job.
 
     Attributes:
-        study: its name, or its variant's. source: the study's name, or its file. index: the name of its index. cluster: by name, or
-            its file.
+        study: its name, or its variant's. source: the study's name, or its file. index: the name of its index.
+        cluster: by name, or its file.
     """
 
     path: Path = Field(exclude=True)
