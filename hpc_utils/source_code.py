@@ -61,7 +61,7 @@ def files(workload: str) -> list[Path]:
 
 
 def own_files(workload: str) -> dict[str, Path]:
-    """{path from the folder in which its module or script is found: file} of `files`; none of the compendium's and of a library."""
+    """{path from the folder in which its module is found: file} of `files`; none of the compendium's and of a library."""
     path, home = _located(workload)
     if path is None or path.is_relative_to(sys.prefix) or workload.startswith(("hpc_utils.", "companions.")):
         return {}

@@ -74,8 +74,8 @@ export PATH="$PWD/.venv/bin:$PATH"
 {commands}
 """
 SYSTEM = """
-A tree is clean if `hpc_utils`, `companions` and `notebooks` are as committed. Other files of the study may differ from the commit, or not be in it;
-this folder has them: {copied}.
+A tree is clean if `hpc_utils`, `companions` and `notebooks` are as committed. Other files of the study may differ from the commit, or
+not be in it; this folder has them: {copied}.
 """
 REPRODUCE = """# How to reproduce: {title}
 
@@ -268,8 +268,8 @@ def _study_files(kept: Path, index: StudyIndex, runs: pd.DataFrame) -> dict[str,
 def _write_scripts(
     results: Path, study: str, index: StudyIndex, runs: pd.DataFrame, output: Path, copied: list[str]
 ) -> str:
-    """Write run.sh, which uses the files `copied`, submit.sbatch and what launch wrote for Slurm; returns what submit.sbatch is a
-    copy of."""
+    """Write run.sh, which uses the files `copied`, submit.sbatch and what launch wrote for Slurm; returns what submit.sbatch is a copy
+    of."""
     name = study.removesuffix(f"-{runs.hardware_id.iloc[-1]}")
     command = index.command
     if not command:  # an index of an older version

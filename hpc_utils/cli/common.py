@@ -79,7 +79,7 @@ def variant_options(command: Callable) -> Callable:
         is_named = re.fullmatch(r"\w[\w.-]*", label) and label not in paths.study_files()
         if (label or parameters or ranks) and not is_named:
             raise click.UsageError(
-                "-p and --ranks change the study: give its results a name that is no study's by --as NAME (letters, digits, . _ -)"
+                "-p and --ranks change the study: give its results a name by --as NAME (letters, digits, . _ -; no study's own)"
             )
         return command(variant=Variant(label, parameters, ranks or None, repeats), **options)
 

@@ -154,7 +154,7 @@ class Plan:
         )
 
     def write(self, name: str) -> None:
-        """Write its index under that name, and beside it the files that it was planned from: of the study, the cluster, own code."""
+        """Write its index under that name, and beside it what it was planned from: study file, cluster file, own code."""
         self.index(name).write()
         files = {self.file.name: self.file}
         if cluster := self.target.cluster_file:
@@ -319,17 +319,19 @@ def _described(study: Study, target: Target) -> Study:
     values = _values(study, target)
     former = _values(study, replace(target, series=(), ranks=None, parameters={}, matrix={}))
     changes = [name for name, text in values.items() if text != former.get(name, "")]
-    given = [
+    by_command = [
         name for name in changes if name in target.variant.parameters or (name == "ranks" and target.variant.ranks)
     ]
-    others = {*changes} - {*given, *identity.DEVICE, "cores_per_rank"}
-    title = study.title + f", changed for {HardwareId.parse(target.hardware).name}" * bool(others)
-    title += f", with {', '.join(f'{name}={values[name]}' for name in given)}" * bool(given)
+    by_cluster = {*changes} - {*by_command, *identity.DEVICE, "cores_per_rank"}
+    title = study.title + f", changed for {HardwareId.parse(target.hardware).name}" * bool(by_cluster)
+    title += f", with {', '.join(f'{name}={values[name]}' for name in by_command)}" * bool(by_command)
     rows = [
-        f"{name}={values[name]} (study file: {former.get(name)})" for name in changes if name in {*given, *others}
+        f"{name}={values[name]} (study file: {former.get(name)})"
+        for name in changes
+        if name in {*by_command, *by_cluster}
     ]
-    about = f"Changed: {', '.join(rows)}. {study.about}".strip() if rows else study.about
-    return study.model_copy(update={"title": title, "about": about})
+    description = f"Changed: {', '.join(rows)}. {study.about}".strip() if rows else study.about
+    return study.model_copy(update={"title": title, "about": description})
 
 
 def _values(study: Study, target: Target) -> dict[str, str]:

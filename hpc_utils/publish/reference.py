@@ -75,9 +75,9 @@ def _keep_runs(study: str, runs: Iterable[str], target: Path) -> None:
             if file.parent == folder or file.stat().st_size <= SMALL:
                 _copy(file, target / "runs" / run / file.relative_to(folder))
     _copy(records.study_index(study), target / "studies" / f"{study}.json")
-    kept = study_files(study)
-    for file in filter(Path.is_file, kept.rglob("*")):
-        _copy(file, target / "studies" / study / file.relative_to(kept))
+    folder = study_files(study)
+    for file in filter(Path.is_file, folder.rglob("*")):
+        _copy(file, target / "studies" / study / file.relative_to(folder))
 
 
 def _keep_probes(hardware: set[str], target: Path) -> None:

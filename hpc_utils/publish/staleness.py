@@ -26,8 +26,11 @@ def faults(exported: Exports) -> list[str]:
 def page_faults(
     exported: Exports, stem: str, run_records: records.Records | None = None, runs: Collection[str] | None = None
 ) -> Iterator[str]:
-    """`faults` of one page, `exports/<stem>.json`; `run_records`: `records.load` of the whole set, if already loaded; `runs`: those
-    whose code is compared with what is here, by default all of the page.
+    """`faults` of one page, `exports/<stem>.json`.
+
+    Args:
+        run_records: `records.load` of the whole set, if already loaded. runs: those whose code is compared with what is here; None:
+            all of the page.
 
     A committed set is not compared with the cluster files, which are edited for other measurements.
     """
@@ -75,11 +78,11 @@ def uncommitted(exported: Exports) -> list[str]:
 
 
 def computed_otherwise(exported: Exports) -> list[str]:
-    """The pages computed by other code or cluster files than are here now: reading, analysis, drawing, or the chapter was edited.
-    Their values may be the same."""
+    """The pages computed by other code or cluster files than are here now: reading, analysis, drawing, or the chapter was
+    edited. Their values may be the same."""
     return [
-        f"exports/{stem}.json was computed by other code than is here now (reading, analysis, drawing, the chapter or a cluster file "
-        f"changed): {remedy(exported.folder, page)}"
+        f"exports/{stem}.json was computed by other code than is here now (reading, analysis, drawing, the chapter or a "
+        f"cluster file changed): {remedy(exported.folder, page)}"
         for stem, page in exported.pages.items()
         if page["analysis"] != provenance.analysis_digest(page["notebook"])[: provenance.SHORT]
         or any(

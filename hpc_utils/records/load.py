@@ -139,8 +139,8 @@ def collect(results: Path | None = None) -> Records:
 
 
 def by_other_code(records: Records, results: Path, study: str = "") -> list[str]:
-    """`by_former_code`, a line for each study with runs of other code than the latest run of that workload and machine, and one for
-    each workload of a user's own that is not found from here."""
+    """`by_former_code`, a line for each study with runs of other code than the latest run of that workload and machine, and one
+    for each workload of a user's own that is not found from here."""
     runs = records.runs
     latest = runs.sort_values("started").groupby(["workload", "hardware_id"], dropna=False).digest.transform("last")
     mixed = _lines(runs.run_id[runs.digest.ne(latest)], results, study, "than the latest")

@@ -107,7 +107,8 @@ class NotApplicable(Strict):
 
 
 class StudyIndex(Strict):
-    """The index of a study, and the command that runs it after those of `setup`. In the file, the ablation is called `ladder`, as in study files."""
+    """The index of a study, and the command that runs it after those of `setup`. In the file, the ablation is called `ladder`,
+    as in study files."""
 
     model_config = ConfigDict(populate_by_name=True)
 

@@ -137,7 +137,7 @@ class Sets:
                 raise UnknownCell(f"{cited.table} has no column {name!r}: {toml_config.hint(name, columns)}")
 
     def item(self, kind: str, name: str, cited: cells.Citation | None = None) -> SetItem:
-        """The table or figure (`kind`: "tables" or "figures") cited as `name`; of a table the cell `cited`, if that is given."""
+        """The table or figure (`kind`: "tables" or "figures") cited as `name`; with `cited` that cell of the table."""
         sets = {alias: result_set.exported for alias, result_set in self.by_alias.items()}
         alias, item = cells.find_item(kind, name, sets)
         self._require_current(alias, item.page)
