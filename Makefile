@@ -53,7 +53,7 @@ format: $(VENV)/.installed-dev ## Let ruff mend what it can
 	$(BIN)/ruff format .
 	$(BIN)/nbstripout notebooks/*.ipynb
 
-lab: $(VENV)/.installed ## Open the chapters in JupyterLab
+lab: $(VENV)/.installed ## Open the chapters in JupyterLab (LAB="--port 9999": its options)
 	$(BIN)/python -m ipykernel install --prefix $(VENV) --name scaling-compendium --display-name "Scaling compendium"
 	$(BIN)/jupyter lab --notebook-dir notebooks $(LAB)
 

@@ -104,6 +104,9 @@ class RunConfig(BaseModel):
     momentum: float = option(0.9, "SGD's momentum, AdamW's beta1", ge=0, lt=1)
     nesterov: bool = option(True, "SGD: Nesterov's form of momentum")
     weight_decay: float = option(5e-4, "decoupled for AdamW, L2 for SGD", ge=0)
+    clip_norm: Annotated[float, Field(gt=0)] | None = option(
+        None, "gradients are scaled down to this norm, over all parameters, where theirs is larger; none: never"
+    )
     weight_decay_on: Literal["weights", "all"] = option(
         "weights", "`weights`: of matrices and filters; `all`: biases and norms too, as torch.optim does"
     )

@@ -38,8 +38,14 @@ def script_name(script: Path) -> str | None:
 
 def digest(workload: str) -> str:
     """8 hex digits of the code of a user's own workload (`files`), without comments and docstrings; "" if there is none."""
-    code = [parsed(_text(path)) for path in files(workload)]
-    return hashlib.sha256("\0".join(code).encode()).hexdigest()[:8] if code else ""
+    code = files(workload)
+    return digest_of(code) if code else ""
+
+
+def digest_of(code: Iterable[Path]) -> str:
+    """8 hex digits of the code of these modules, without comments and docstrings."""
+    texts = (parsed(_text(path)) for path in code)
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:8]
 
 
 def files(workload: str) -> list[Path]:

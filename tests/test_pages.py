@@ -163,6 +163,7 @@ def _parse(words: list[str], complete: bool) -> None:
         return
     except (rehearsal.ClusterError, NoResultSet):  # it is not up; it is the reader's
         return
-    if command.name in ("run", "compute"):
+    is_script = str(made.params.get("notebook")).endswith(".py")  # whose other parameters are its own
+    if command.name in ("run", "compute") and not is_script:
         unknown = (made.params.get("parameters") or {}).keys() - RunConfig.model_fields.keys()
         assert not unknown, words

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import site
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from signal import Signals
 from typing import Any
 
@@ -26,7 +26,15 @@ from hpc_utils.train.workload import Loop
 
 from . import launcher
 
-UNUSED = {"comm_hook", "static_graph", "gradient_as_bucket_view", "bucket_mb", "step_graph", "accumulate"}
+UNUSED = {
+    "comm_hook",
+    "static_graph",
+    "gradient_as_bucket_view",
+    "bucket_mb",
+    "step_graph",
+    "accumulate",
+    "clip_norm",
+}
 
 
 class Horovod(Loop):
@@ -70,13 +78,12 @@ class HorovodStrategy(Strategy):
         self._horovod.broadcast_parameters(self.model.state_dict(), root_rank=0)
         return self.model
 
-    def optimizer(self, build: Callable[[nn.Module], Optimizer]) -> Optimizer:
+    def optimizer(self, template: Optimizer) -> Optimizer:
         """Return Horovod's optimizer; a second call resets the first one's, whose hooks cannot be removed."""
-        fresh = build(self.model)
         if self._optimizer is None:
-            self._optimizer = self._horovod.DistributedOptimizer(fresh, self.model.named_parameters())
+            self._optimizer = self._horovod.DistributedOptimizer(template, self.model.named_parameters())
         else:
-            self._optimizer.load_state_dict(fresh.state_dict())
+            self._optimizer.load_state_dict(template.state_dict())
         return self._optimizer
 
     def close(self) -> None:

@@ -79,12 +79,13 @@ class MpiTrainer(Trainer):
         config = self.config
         # It does nothing: a checkpoint holds its state.
         self.scaler = precision.grad_scaler(config.precision, self.ranks.device)
-        self.optimizer = framework(self.ranks.device).SGD(
-            self.peak_lr, config.momentum, config.weight_decay, config.nesterov
-        )
+        self.optimizers = [
+            framework(self.ranks.device).SGD(self.peak_lr, config.momentum, config.weight_decay, config.nesterov)
+        ]
 
-    def _set_lr(self, lr: float) -> None:
-        self.optimizer.lr = lr
+    def _set_lr(self, factor: float) -> float:
+        self.optimizers[0].lr = self.peak_lr * factor
+        return self.optimizers[0].lr
 
     def _learn(
         self, inputs: np.ndarray, targets: Tensor, lap: Callable[[str], None] = lambda phase: None
@@ -94,7 +95,7 @@ class MpiTrainer(Trainer):
         lap("forward")
         self.strategy.backward_pass(gradient)
         lap("backward")
-        self.optimizer.step(network)
+        self.optimizers[0].step(network)
         mean, correct = network.outcome
         return mean, {"accuracy": correct}
 

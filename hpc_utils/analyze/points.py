@@ -18,6 +18,7 @@ STATE = [*CODE, "hardware_id", "device_name"]
 MEASURES = ["throughput", "step_seconds", "epoch_seconds", "peak_bytes", "mean_bytes", "mode_bytes"]
 TIMED = {"throughput": -1, "step_seconds": 1, "epoch_seconds": 1}  # exponents of a block's time in measures
 ESTIMATES = stats.columns(MEASURES)
+METRIC = ["metric", "value", "unit", "value_low", "value_high", "repeats", "runs"]
 COLUMNS = [*SAME, *POINT, "layout", "memory", *ESTIMATES, "repeats", "runs"]
 
 
@@ -108,28 +109,44 @@ def gather(runs: pd.DataFrame, measures: Sequence[str] = MEASURES, also: Sequenc
     missing="no run was evaluated (`evaluate_every=1` does)",
 )
 def learned(runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
-    """One row per configuration whose runs were evaluated, profiled ones included, by one metric of the test samples: accuracy, else
-    another of the workload, else the loss; and by that of mirrored evaluation, if there is one.
+    """One row per configuration whose runs were evaluated, profiled ones included, and metric of the test samples: accuracy first,
+    then others of the workload; the loss, if there is none.
 
     Columns: those of `SAME` and `POINT`, layout; epochs; metric (a column of `epochs`), value (of the runs' last evaluations),
     unit ("share": at most 1, or "ratio"), value_low, value_high (95 %; NaN where a value is not positive), repeats, runs.
     """
     names = sorted(epochs.filter(regex="^test_"), key="test_loss".__eq__)
-    latest = epochs.sort_values("epoch", ascending=False).melt("run_id", names, "metric").dropna()
-    mirrored = latest.metric.str.startswith("test_mirrored_")
-    parts = [latest[~mirrored], *([latest[mirrored]] if mirrored.any() else [])]
+    values = epochs.sort_values("epoch", ascending=False).melt("run_id", names, "metric").dropna()
+    latest = values.drop_duplicates(["run_id", "metric"])
+    is_loss = latest.metric == "test_loss"
+    latest = latest[~is_loss | ~latest.run_id.isin(latest.run_id[~is_loss])]
+    parts = [part for _, part in latest.groupby("metric", sort=False)] or [latest]
     configurations = pd.concat(
-        [
-            gather(runs.merge(part.drop_duplicates("run_id"), on="run_id"), ["value", "epochs"], ["metric"])
-            for part in parts
-        ],
-        ignore_index=True,
+        [gather(runs.merge(part, on="run_id"), ["value", "epochs"], ["metric"]) for part in parts], ignore_index=True
     )
     is_accuracy = configurations.metric.str.endswith("accuracy")
     configurations["value_high"] = configurations.value_high.clip(upper=is_accuracy.map({True: 1.0}))
     configurations["unit"] = np.where(is_accuracy, "share", "ratio")
-    columns = ["layout", "epochs", "metric", "value", "unit", "value_low", "value_high", "repeats", "runs"]
-    return configurations[[*SAME, *POINT, *columns]]
+    return configurations[[*SAME, *POINT, "layout", "epochs", *METRIC]]
+
+
+@tabled(
+    "unit-rates",
+    "Throughput in the unit of the workload's samples.",
+    "parallel world_size global_batch precision metric value repeats",
+    measure="value",
+    missing="no workload has a `unit`",
+)
+def unit_rates(runs: pd.DataFrame) -> pd.DataFrame:
+    """One row per configuration whose workload counts a unit, without profiled runs: of these over T.
+
+    Columns: those of `SAME` and `POINT`, layout; metric ("tokens per second"), value, unit ("1/s"), value_low, value_high (95 %),
+    repeats, runs.
+    """
+    counted = unprofiled(runs).dropna(subset="units")
+    rates = counted.units.astype(float) / counted.seconds
+    counted = counted.assign(value=rates, metric=counted.unit.astype(str) + " per second")
+    return gather(counted, ["value"], ["metric"]).assign(unit="1/s")[[*SAME, *POINT, "layout", *METRIC]]
 
 
 def by_round(runs: pd.DataFrame, measure: str) -> pd.Series:

@@ -1,68 +1,96 @@
-"""The configuration to use: for development, for production, the fastest, the cheapest; each with its reason."""
+"""The configuration to use: for development, for production, the fastest, the cheapest, the simplest; each with its reason."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from hpc_utils.plural import counted
 from hpc_utils.records.identity import task
 
+from .compare import Sample, quotient
 from .cost import KEYS, MEASURES, currency
+from .decide import Verdict, decide
+from .points import gather, unprofiled
+from .stats import UNKNOWN, Estimate
 from .table import tabled
 
 MINUTES = 10.0  # that an epoch may take where one waits for it
 EFFICIENT = 0.70  # at least: the studies' target for strong scaling
+DECIDED = {Verdict.MET: "decided", Verdict.NOT_MEASURED: "the only one"}  # all others: undecided
 
 
-def recommend(table: pd.DataFrame) -> pd.DataFrame:
-    """One row per purpose, chosen among the configurations of `table` (as of `cost.to_finish` or `cost.to_accuracy`).
+class Choice(NamedTuple):
+    """A configuration, and `ratio`, which decides: time or price of the closest other one over its own."""
 
-    Of configurations whose 95 % intervals overlap with the best one's, the simplest is taken (fewest nodes, fewest
-    devices, no group), with a `caveat`. Costs are compared as of `cost.currency`.
+    row: pd.Series
+    ratio: Estimate
+    verdict: str
+
+
+def recommend(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+    """One row per purpose, chosen among the configurations of `table` (as of `cost.to_finish`), which `runs` measured.
+
+    Times are those of training, compared as speed-ups are: by `compare.quotient` of throughput. Prices are these times by the
+    rate of `cost.currency`. A choice is decided if the whole interval of every other configuration's ratio is at least 1.
 
     Development takes the smallest configuration whose epoch trains within `MINUTES`, production the fastest of those that are
-    at least `EFFICIENT`: the knee of the curve.
+    at least `EFFICIENT`: the knee of the curve. The simplest (fewest nodes, fewest devices, no group) is not decidedly slower
+    than the fastest.
 
-    Columns: purpose (development, production, fastest, cheapest), reason, caveat ("" if there is none); `cost.KEYS`,
-    `cost.MEASURES` (without intervals), unit, epoch_seconds, efficiency, repeats.
-
-    Raises:
-        ValueError: no configuration has a time.
+    Columns: purpose (development, production, fastest, cheapest, simplest), reason, caveat ("" if there is none), verdict
+    ("decided", "undecided", "the only one"); ratio with its interval: time (or price) of the closest other configuration over
+    this one's, of the simplest its time over that of the fastest; `cost.KEYS`, `cost.MEASURES` (without intervals), unit,
+    epoch_seconds, efficiency, repeats.
     """
     money, unit = currency(table)
-    timed = table.dropna(subset=["wall_seconds", money])
-    if timed.empty:
-        raise ValueError("nothing to recommend: no configuration has finished, or has reached the target")
-    quick = timed[timed.epoch_seconds <= MINUTES * 60].sort_values(["nodes", "world_size"])
+    measured = gather(unprofiled(runs), ["throughput"])
+    samples = {row["runs"]: Sample.of(row, "throughput") for row in measured.to_dict("records")}
+    table = table.assign(price=table[money] / table.wall_seconds, equal=1.0, grouped=table.parallel != "none")
+
+    def ratio(row: pd.Series, base: pd.Series, weight: str) -> Estimate:
+        """The time of equal work of `row`, by `weight` a second, over that of `base`."""
+        return quotient([samples[base.runs]], [samples[row.runs]]).estimate.times(row[weight] / base[weight])
+
+    def least(among: pd.DataFrame, weight: str = "equal") -> Choice:
+        rows = [row for _, row in among.iterrows()]
+        best = rows[0]
+        for row in rows[1:]:
+            best = row if ratio(row, best, weight).value < 1 else best
+        ratios = [ratio(row, best, weight) for row in rows if row.runs != best.runs]
+        closest = min(ratios, key=lambda estimate: np.nan_to_num(estimate.low), default=UNKNOWN)
+        return Choice(best, closest, DECIDED.get(decide(closest, at_least=1), "undecided"))
+
+    quick = table[table.epoch_seconds <= MINUTES * 60].sort_values(["nodes", "world_size"])
     small = quick[(quick[["nodes", "world_size"]] == quick[["nodes", "world_size"]].iloc[:1].to_numpy()).all(axis=1)]
     why = f"the fewest devices with which an epoch trains within {MINUTES:g} min"
     if quick.empty:
-        small = timed[timed.epoch_seconds == timed.epoch_seconds.min()]
+        small = table[table.epoch_seconds == table.epoch_seconds.min()]
         why = "no epoch trains faster"
+    fastest = least(table)
+    ordered = table.sort_values(["nodes", "world_size", "grouped", "seconds"])
+    slower = ((row, ratio(row, fastest.row, "equal")) for _, row in ordered.iterrows())
+    row, estimate = next(pair for pair in slower if decide(pair[1], at_most=1) != Verdict.MISSED)
+    simplest = Choice(row, estimate, DECIDED.get(decide(estimate, at_most=1), "undecided"))
     rows = []
-    for purpose, among, measure, reason in (
-        ("development", small, "wall_seconds", why),
-        ("production", timed[timed.efficiency >= EFFICIENT], "wall_seconds", f"least time with {EFFICIENT:.0%} efficiency"),
-        ("fastest", timed, "wall_seconds", "least time"),
-        ("cheapest", timed, money, f"least {'cost' if money == 'cost' else 'device-hours'}"),
-    ):  # fmt: skip
-        chosen, rivals = _simplest(among, measure)
-        caveats = {
-            f"the intervals of {rivals} configurations overlap, and the simplest is taken": rivals > 1,
-            "a single run: its variation is not known": chosen.repeats == 1,
-            f"{len(table) - len(timed)} of {len(table)} configurations have no time": len(timed) < len(table),
-        }
-        reason += f": {_duration(chosen.wall_seconds)} ({_duration(chosen.epoch_seconds)} an epoch), "
-        reason += f"{chosen[money]:.3g} {unit}, {chosen.efficiency:.0%} efficient"
-        row = {
-            "purpose": purpose,
-            "reason": reason,
-            "caveat": "; ".join(name for name, holds in caveats.items() if holds),
-        }
-        rows.append(row | chosen[[*KEYS, *MEASURES, "unit", "epoch_seconds", "efficiency", "repeats"]].to_dict())
+    for purpose, choice, reason in (
+        ("development", least(small), why),
+        ("production", least(table[table.efficiency >= EFFICIENT]), f"least time with {EFFICIENT:.0%} efficiency"),
+        ("fastest", fastest, "least time"),
+        ("cheapest", least(table, "price"), f"least {'cost' if money == 'cost' else 'device-hours'}"),
+        ("simplest", fastest if row.runs == fastest.row.runs else simplest, "not decidedly slower than the fastest"),
+    ):
+        chosen = choice.row
+        reason += f": {_duration(chosen.seconds)} of training ({_duration(chosen.epoch_seconds)} an epoch), "
+        reason += f"{chosen.seconds * chosen.price:.3g} {unit}, {chosen.efficiency:.0%} efficient"
+        caveat = "a single run: its variation is not known" if chosen.repeats == 1 else ""
+        answer = {"purpose": purpose, "reason": reason, "caveat": caveat, "verdict": choice.verdict}
+        answer |= choice.ratio.columns("ratio")
+        rows.append(answer | chosen[[*KEYS, *MEASURES, "unit", "epoch_seconds", "efficiency", "repeats"]].to_dict())
     return pd.DataFrame(rows)
 
 
@@ -77,15 +105,16 @@ def by_machine(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 @tabled(
     "advice",
-    "Which configuration to use.",
-    "which purpose configuration reason caveat",
+    "Which configuration to use, by ratios of training time: those of the speed-ups.",
+    "which purpose configuration verdict ratio reason caveat",
+    measure="ratio",
     missing="several configurations",
 )
-def of_each(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """`recommend` of each of `tables`, with its title in `which`, the configuration in words and the runs chosen among."""
+def of_each(tables: Mapping[str, pd.DataFrame], runs: pd.DataFrame) -> pd.DataFrame:
+    """`recommend` of each of `tables` of `runs`, with its title in `which`, the configuration in words and the runs chosen among."""
     parts = []
     for title, configurations in tables.items():
-        chosen = recommend(configurations)
+        chosen = recommend(configurations, runs)
         words = [describe(row) for _, row in chosen.iterrows()]
         run_ids = [configurations.runs.sum()] * len(chosen)
         parts.append(chosen.assign(which=title, configuration=words, runs=run_ids))
@@ -103,15 +132,6 @@ def describe(row: pd.Series) -> str:
     nodes = f" on {row.nodes:g} nodes" if row.nodes > 1 else ""
     devices = counted(row.world_size, "device")
     return f"{devices}{nodes}, {group}, {row.precision}, batch {row.global_batch:g}"
-
-
-def _simplest(among: pd.DataFrame, measure: str) -> tuple[pd.Series, int]:
-    """(the simplest row whose interval overlaps with that of the least `by`, how many overlap)."""
-    low, high = (among[f"{measure}_{end}"].fillna(among[measure]) for end in ("low", "high"))
-    best = among[measure].idxmin()
-    rivals = among[(low <= high[best]) & (low[best] <= high)]
-    rivals = rivals.assign(grouped=rivals.parallel != "none").sort_values(["nodes", "world_size", "grouped", measure])
-    return rivals.iloc[0], len(rivals)
 
 
 def _duration(seconds: float) -> str:

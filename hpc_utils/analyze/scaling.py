@@ -173,7 +173,8 @@ def comparison(runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
 
 def _with_learned(table: pd.DataFrame, runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
     """`table` with `points.learned` of its rows: metric, learned, learned_low, learned_high."""
-    reached = learned(runs, epochs).explode("runs").set_index("runs")[["metric", *stats.columns(["value"])]]
+    reached = learned(runs, epochs).explode("runs").drop_duplicates("runs").set_index("runs")
+    reached = reached[["metric", *stats.columns(["value"])]]
     reached.columns = ["metric", *stats.columns(["learned"])]
     return table.assign(first=table.runs.str[0]).join(reached, on="first")
 

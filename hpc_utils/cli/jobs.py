@@ -53,7 +53,8 @@ COLOURS = {"COMPLETED": "green", "RUNNING": "cyan", "PENDING": "yellow"}
 @node_type_option
 @click.option(
     "--seconds-per-epoch", type=Finite(), metavar="X",
-    help="Time of an epoch on one such device, measured elsewhere; for configurations that have not run there.",
+    help="Time of one pass over the study's whole training data (not of `steps_per_epoch` steps) on one such device, measured "
+    "elsewhere; for configurations that have not run there.",
 )  # fmt: skip
 @click.option(
     "--like", "gpu", metavar="GPU",
@@ -68,8 +69,9 @@ COLOURS = {"COMPLETED": "green", "RUNNING": "cyan", "PENDING": "yellow"}
 def plan(study, cluster_name, node_type, seconds_per_epoch, gpu, as_markdown, csv_file, precision, at_most, variant):
     """Predict time and cost of STUDY on a cluster, with intervals.
 
-    With a precision they are those of the further repeats that it takes. The basis is the runs measured there so far. Needs neither Slurm nor the data set: a laptop with the runs that `hpc
-    pull` fetched is enough. Only the rehearsal cluster must be up, because its nodes are this machine.
+    With a precision they are those of the further repeats that it takes. The basis is the runs measured there so far.
+    Needs neither Slurm nor the data set: a laptop with the runs that `hpc pull` fetched is enough. Only the rehearsal
+    cluster must be up, because its nodes are this machine.
     """
     from hpc_utils import records
     from hpc_utils.analyze import budget
@@ -169,7 +171,7 @@ def submit(study, cluster_name, node_type, dry_run, wait, precision, at_most, va
             queued = submitting.queued()
         except slurm_commands.SlurmError:  # a laptop
             click.echo("Slurm does not answer here: no run counts as queued", err=True)
-            queued = set()
+            queued = {}
         draft = submitting.draft(study, cluster, node_type, queued=queued, **options)
         _print_draft(draft)
         click.echo("\n".join(submitting.commands(draft)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import sys
@@ -10,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from hpc_utils import paths
+from hpc_utils import file_lock, paths
 
 from . import store
 from .catalog import Archive, DataError, DatasetInfo, fault, info
@@ -157,21 +158,11 @@ def _place(fresh: Path, folder: Path) -> None:
 @contextmanager
 def _alone(lock: Path) -> Iterator[bool]:
     """Hold `lock`, waiting for another fetch to end; yields False on a file system without locks."""
-    from filelock import FileLock, Timeout
+    from filelock import Timeout
 
-    file_lock = FileLock(lock)
+    wait = functools.partial(_tell, f"{lock.stem}: another process is fetching it, waiting")
     try:
-        try:
-            file_lock.acquire(timeout=0)
-        except Timeout:
-            _tell(f"{lock.stem}: another process is fetching it, waiting")
-            file_lock.acquire(timeout=WAIT, poll_interval=0.2)
+        with file_lock.hold(lock, seconds=WAIT, wait=wait) as is_locked:
+            yield is_locked
     except Timeout:
         raise fault(lock, f"a free lock within {WAIT:.0f} s", "it held", "end the other fetch") from None
-    except (OSError, NotImplementedError):
-        yield False
-        return
-    try:
-        yield True
-    finally:
-        file_lock.release()

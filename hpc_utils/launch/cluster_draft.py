@@ -23,6 +23,7 @@ PRECISIONS = {
     "a10 a30 a40 a100 l4 l40 l40s h100 h200 gh200 b200": ["fp32", "tf32", "fp16", "bf16"],
     "mi100 mi210 mi250 mi250x mi300a mi300x": ["fp32", "fp16", "bf16"],
 }
+SLICE = re.compile(r"\d+g\.\d+gb")  # of a GPU, as MIG names it
 SINFO = "%P|%l|%s|%h|%D|%N|%Z|%f|%G"  # a line for each kind of node of a partition
 
 
@@ -59,7 +60,13 @@ def init(name: str = "") -> Path:
     """
     ask = slurm_commands.ask
     path = name and _free(name)  # before Slurm is asked
-    cluster_name = re.search(r"^ClusterName\s*=\s*(\S+)", ask(["scontrol", "show", "config"]), re.M)[1]
+    try:
+        settings = ask(["scontrol", "show", "config"])
+    except slurm_commands.SlurmError as error:
+        templates = ", ".join(sorted(file.stem for file in paths.clusters().glob("*.toml")))
+        remedy = f"copy one of {templates} in {paths.clusters()} instead, and edit it"
+        raise slurm_commands.SlurmError(f"{error}; {remedy}") from None
+    cluster_name = re.search(r"^ClusterName\s*=\s*(\S+)", settings, re.M)[1]
     path = path or _free(_label(cluster_name))
     nodes = []
     for line in ask(["sinfo", "--noheader", "--exact", f"--format={SINFO}"]).splitlines():
@@ -72,7 +79,7 @@ def init(name: str = "") -> Path:
         accounts = sorted(set(ask([*command, "format=account"]).split()))
     except slurm_commands.SlurmError:
         accounts = []  # a site without accounting
-    atomic.write_text(path, draft(cluster_name, nodes, accounts))
+    atomic.write_text(path, draft(name or cluster_name, nodes, accounts))
     cluster.read_cluster(path.stem)
     return path
 
@@ -119,7 +126,7 @@ def read_gres(gres: str) -> list[tuple[str, int]]:
 
 
 def draft(name: str, nodes: list[Nodes], accounts: list[str]) -> str:
-    """The file's text: GPUs first, of them the site's default partition first. `accounts`: the user's own."""
+    """The file's text, `name` its title: GPUs first, of them the site's default partition first. `accounts`: the user's own."""
     nodes = sorted(nodes, key=lambda group: (not group.gpus, not group.default))
     limit = nodes[0].max_time
     return job_environment.render_template(
@@ -145,7 +152,8 @@ def _types(nodes: list[Nodes]) -> dict[str, dict]:
         name = _label(f"{group.partition}-{gpu}" if several[group.partition] > 1 else group.partition)
         while name in types:
             name += "-2"
-        types[name] = {"nodes": group, "gpu": gpu, "source": source, "precisions": precisions}
+        is_slice = bool(SLICE.search(group.gres))
+        types[name] = {"nodes": group, "gpu": gpu, "source": source, "precisions": precisions, "is_slice": is_slice}
     return types
 
 
@@ -156,6 +164,9 @@ def _gpu(group: Nodes) -> tuple[str, list[str], str]:
         words = set(re.split(r"[^a-z0-9]+", text.lower()))
         for names, precisions in PRECISIONS.items():
             if models := words & set(names.split()):
+                if mig := SLICE.search(text):
+                    why = f"{source}: {text}; FILL IN: a slice has no known peak, and NCCL does not connect slices of one GPU"
+                    return _label(f"{min(models)} {mig[0]}"), precisions, why
                 return min(models), precisions, f"{source}: {text}"
     return _label(group.gres or "unknown"), [], f"FILL IN: Slurm's name for it is {group.gres or 'empty'}"
 

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from hpc_utils import workspace
+from hpc_utils import file_lock, workspace
 from hpc_utils.provenance.cpu import usable
 
 RECORD = 256  # bytes of the file for each logical CPU: a run locks them, and describes itself there
@@ -31,15 +31,20 @@ def lock_cores(run: str) -> Iterator[None]:
     path = Path(tempfile.gettempdir()) / f"hpc-cores-{os.getuid()}.lock"
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
-        for start in (cpu * RECORD for cpu in cpus):  # in ascending order, so that there is no deadlock
-            try:
-                fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB, RECORD, start)
-            except BlockingIOError:
-                from tqdm import tqdm
-
-                tqdm.write(f"waiting: {os.pread(handle, RECORD, start).decode().strip()}", file=sys.stderr)
-                fcntl.lockf(handle, fcntl.LOCK_EX, RECORD, start)
-            os.pwrite(handle, f"{me:{RECORD}.{RECORD}}".encode(), start)
+        with file_lock.tolerating(path.parent):
+            for start in (cpu * RECORD for cpu in cpus):  # in ascending order, so that there is no deadlock
+                _lock(handle, start)
+                os.pwrite(handle, f"{me:{RECORD}.{RECORD}}".encode(), start)
         yield
     finally:
         os.close(handle)
+
+
+def _lock(handle: int, start: int) -> None:
+    try:
+        fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB, RECORD, start)
+    except BlockingIOError:
+        from tqdm import tqdm
+
+        tqdm.write(f"waiting: {os.pread(handle, RECORD, start).decode().strip()}", file=sys.stderr)
+        fcntl.lockf(handle, fcntl.LOCK_EX, RECORD, start)

@@ -30,6 +30,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from hpc_utils import provenance, signals, workspace
+from hpc_utils.config import ConfigError
 from hpc_utils.workspace import Launch
 
 from .process_tree import GRACE, die_with_parent, kill, log_to
@@ -96,6 +97,8 @@ class LocalRanks:
             arguments: of `launch.rank`. ranks: how many; 0 is one process without a process group. log: for output
                 before a rank has its own log. cold: the ranks are new processes instead of forks.
         """
+        if ranks:
+            _require_loopback()
         self._server = start(cold=cold)
         self._owner = Launch.of(environment).owner
         self.failures: list[tuple[int, int]] = []
@@ -166,6 +169,20 @@ class LocalRanks:
         with contextlib.suppress(psutil.Error, OSError):  # ended meanwhile
             return os.getsid(process.pid) in sessions or Launch.of(process.environ()).owner == self._owner
         return False
+
+
+def _require_loopback() -> None:
+    """Raise ConfigError where the ranks of this machine could not meet."""
+    try:
+        with (
+            socket.create_server(("127.0.0.1", 0)) as server,
+            socket.create_connection(server.getsockname(), timeout=2),
+        ):
+            pass
+    except OSError as error:
+        raise ConfigError(
+            f"ranks meet at 127.0.0.1, which this machine does not reach ({error}): `ip link set lo up`"
+        ) from None
 
 
 def _descendants(pid: int) -> list:

@@ -23,9 +23,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
-
-from hpc_utils import profilers, provenance, signals, workspace
+from hpc_utils import file_lock, profilers, provenance, signals, workspace
 from hpc_utils.config import ConfigError
 from hpc_utils.records.atomic import umask
 from hpc_utils.records.folder import PROFILE
@@ -66,7 +64,7 @@ def run(config: Mapping[str, Any], python: Sequence[str], folder: Path, rank: in
     try:
         with signals.listen() as received:
             # One rank of a node after another: two at once may collide in /dev/shm.
-            with FileLock(Path(tempfile.gettempdir()) / f"hpc-profiler-{os.getuid()}.lock"):
+            with file_lock.hold(Path(tempfile.gettempdir()) / f"hpc-profiler-{os.getuid()}.lock"):
                 process = _start(command, environment, log, mark)
                 if process.poll() and not (
                     received or started.exists()

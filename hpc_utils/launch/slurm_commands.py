@@ -82,6 +82,10 @@ def ask(command: Sequence[object], environment: Mapping[str, str] | None = None)
     Raises:
         SlurmError: it is not installed, failed, or did not answer within a minute.
     """
+    return _run(command, environment).stdout
+
+
+def _run(command: Sequence[object], environment: Mapping[str, str] | None) -> subprocess.CompletedProcess[str]:
     words = [str(word) for word in command]
     try:
         done = subprocess.run(
@@ -103,7 +107,7 @@ def ask(command: Sequence[object], environment: Mapping[str, str] | None = None)
     if done.returncode:
         output = (done.stderr or done.stdout).strip() or "(no output)"
         raise SlurmError(f"{words[0]} refused (exit code {done.returncode}): {output}{_advice(output)}")
-    return done.stdout
+    return done
 
 
 def sbatch(
@@ -112,9 +116,16 @@ def sbatch(
     arguments: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
 ) -> str:
-    """Submit `script`; the job's id."""
-    output = ask(["sbatch", "--parsable", *options, script, *arguments], environment)
-    return output.strip().splitlines()[-1].partition(";")[0]
+    """Submit `script`; the job's id: the last line that sbatch prints, whatever a site's wrapper prints before.
+
+    Raises:
+        SlurmError: as `ask`; there is no id on it.
+    """
+    done = _run(["sbatch", "--parsable", *options, script, *arguments], environment)
+    if answer := re.search(r"^(\d+)(;\S+)?\s*\Z", done.stdout, re.M):
+        return answer[1]
+    output = " | ".join((done.stdout + done.stderr).splitlines()) or "(no output)"
+    raise SlurmError(f"sbatch answered without a job's id (`squeue --me` shows whether there is a job): {output}")
 
 
 def scancel(jobs: Iterable[str]) -> None:
@@ -156,27 +167,35 @@ def jobs(ids: Iterable[str]) -> dict[str, Job]:
     """Slurm's data of these jobs, one entry an array task: from the queue, else from the accounting."""
     if not (ids := list(ids)):
         return {}
-    queued = [job for job in _queued() if job.id.partition("_")[0] in ids]
-    return {job.id: job for job in [*_accounted(ids), *queued]}
+    return {job.id: job for job in _listed(ids) if job.id.partition("_")[0] in ids}
 
 
 def of_folder(folder: Path) -> list[Job]:
     """The user's jobs that were submitted in `folder`: those that wait or run, and those that ended today."""
-    jobs_by_id = {job.id: job for job in [*_accounted([]), *_queued()]}
-    return [job for job in jobs_by_id.values() if job.folder == str(folder)]
+    return [job for job in _listed([]) if job.folder == str(folder)]
+
+
+def _listed(ids: Sequence[str]) -> Iterable[Job]:
+    """The user's jobs in the queue, and in the accounting these jobs (without ids those that ended today).
+
+    The queue knows what waits, runs, or ended minutes ago; of what has ended the accounting knows more, but later.
+    """
+    queued = _queued()
+    accounted = _accounted(ids)
+    active = [job for job in queued if not job.state.is_over]
+    ended = [job for job in accounted if job.state.is_over]
+    return {job.id: job for job in [*accounted, *queued, *ended, *active]}.values()
 
 
 def _queued() -> list[Job]:
-    """The user's jobs that wait or run; squeue has those that ended minutes ago too, but the accounting knows them
-    better."""
+    """The user's jobs in the queue."""
     # Queried for all of the user's jobs: squeue fails for an id that it has forgotten.
     output = ask(["squeue", "--me", "--noheader", "--array", "--states=all", "--format=%i|%T|%r|%L|%N|%j|%Z"])
     rows = [line.split("|", 6) for line in output.splitlines()]
-    listed_jobs = [
+    return [
         Job(job, JobState(state), "" if reason == "None" else reason, seconds(left), nodes, name, folder)
         for job, state, reason, left, nodes, name, folder in rows
     ]
-    return [job for job in listed_jobs if not job.state.is_over]
 
 
 def _accounted(ids: Sequence[str]) -> list[Job]:
@@ -187,10 +206,10 @@ def _accounted(ids: Sequence[str]) -> list[Job]:
     except SlurmError:
         return []  # a site without accounting: the queue and our own records must do
     rows = [line.split("|", 5) for line in output.splitlines()]
+    states = [JobState(row[1].partition(" ")[0].rstrip("+")) for row in rows]  # may be `CANCELLED by 1000`
     return [
-        # A state may be `CANCELLED by 1000`.
-        Job(job, JobState(state.split()[0].rstrip("+")), f"exit code {code}", None, nodes, name, folder)
-        for listed, state, code, nodes, name, folder in rows
+        Job(job, state, f"exit code {code}" if state.is_over else "", None, nodes, name, folder)
+        for state, (listed, _, code, nodes, name, folder) in zip(states, rows, strict=True)
         for job in _tasks(listed)
         if state
     ]
@@ -204,10 +223,10 @@ def _tasks(listed: str) -> list[str]:
     return [listed] if re.fullmatch(r"\d+(_\d+)?", listed) else []
 
 
-def accounting(job: str) -> str:
-    """`sacct` of a job and its steps, as CSV; "" where there is no accounting."""
+def accounting(job: str, name: str) -> str:
+    """`sacct` of the job of that id and name, and of its steps, as CSV; "" where there is no accounting."""
     try:
-        output = ask(["sacct", "--parsable2", f"--jobs={job}", f"--format={ACCOUNTED}"])
+        output = ask(["sacct", "--parsable2", f"--jobs={job}", f"--name={name}", f"--format={ACCOUNTED}"])
     except SlurmError:
         return ""
     text = io.StringIO()

@@ -56,7 +56,7 @@ def archive_accounting(study: str) -> None:
         folder = paths.runs() / run.run_id
         job = (read_json(folder / "provenance.json") or {}).get("job") or {}
         if job.get("id") and state(folder) == "complete" and not (folder / SACCT).exists():
-            text = slurm_commands.accounting(job["id"])
+            text = slurm_commands.accounting(job["id"], job["name"])
             if text.count("\n") > 1:
                 atomic.write_text(folder / SACCT, text)
 
@@ -80,7 +80,9 @@ def entries(study: str | None = None, *, gone: Collection[str] = ()) -> list[Ent
     jobs = slurm_commands.jobs(job_ids)
     run_entries = []
     for submission, task in newest.values():
-        entry = _entry(submission, task, jobs.get(task.id), gone=submission.cluster in gone)
+        job = submission.job(task, jobs)
+        is_replaced = job is None and task.id in jobs  # by a job of the next cluster of that name
+        entry = _entry(submission, task, job, gone=is_replaced or submission.cluster in gone)
         if entry.advice and not task.run_id:  # `hpc retry` is for runs
             logs = f"`hpc logs {task.id}`, then " if entry.log.exists() else ""
             entry = replace(entry, advice=f"{logs}`hpc report {submission.index}`")
@@ -107,7 +109,11 @@ def _by_hand(submitted: Collection[str]) -> list[Entry]:
     job_records = {folder: (read_json(folder / "provenance.json") or {}).get("job") or {} for folder in runs}
     hand_entries = []
     for job in jobs:
-        folders = [folder for folder, job_record in job_records.items() if job_record.get("id") == job.id]
+        folders = [
+            folder
+            for folder, job_record in job_records.items()
+            if (job_record.get("id"), job_record.get("name")) == (job.id, job.name)
+        ]
         if not job.state.is_over:
             folders = [folder for folder in folders if state(folder) == "running"]
         # One that made no run here may be of other results.
@@ -143,7 +149,7 @@ def _entry(submission: Submission, task: Task, job: Job | None, *, gone: bool) -
         ended, advice = failure.advise("FAILED", reason, log)
         return entry(ended, failure.last_line(reason, log), advice=advice)
     if gone:
-        return entry("LOST", f"cluster {submission.cluster} is not up any more", advice="`hpc retry`")
+        return entry("LOST", f"its job ended with cluster {submission.cluster}", advice="`hpc retry`")
     if job is None:
         written = (log if log.exists() else submission.path).stat().st_mtime
         if time.time() - written < LAG:

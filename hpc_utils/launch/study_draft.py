@@ -103,6 +103,7 @@ def _step_seconds(workload: Workload, config: RunConfig, batch: int) -> float:
     """Seconds of a step of `batch` samples on one device: of the second one, without the optimizer."""
     import torch
 
+    from hpc_utils.train.evaluation import require_sums
     from hpc_utils.train.loader import Loader
     from hpc_utils.train.ranks import setup
 
@@ -118,9 +119,10 @@ def _step_seconds(workload: Workload, config: RunConfig, batch: int) -> float:
             ends.append(time.perf_counter())
             if not math.isfinite(value):
                 raise StudyError(f"{config.workload}: the loss of a batch is {value}; expected a finite number")
-            for name, metric in workload.metrics.items():
-                if (count := torch.as_tensor(metric(outputs, targets)).numel()) != 1:
+            for name, total in workload.sums(outputs, targets).items():
+                if (count := torch.as_tensor(total).numel()) != 1:
                     raise StudyError(
                         f"{config.workload}: the metric {name} gives {count} numbers; expected their sum"
                     )
+            require_sums(workload, outputs, targets)
     return ends[1] - ends[0]

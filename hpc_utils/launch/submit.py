@@ -13,16 +13,16 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from filelock import FileLock
 from pydantic import BaseModel, Field
 
-from hpc_utils import paths
+from hpc_utils import file_lock, paths
 from hpc_utils.config import ConfigError
 from hpc_utils.records import atomic
 
@@ -54,7 +54,8 @@ class Submission(BaseModel):
 
     Attributes:
         study: its name, or its variant's. source: the study's name, or its file. index: the name of its index.
-        cluster: by name, or its file.
+        cluster: by name, or its file. job_name: how the names of its jobs begin, with the time; "" of an earlier version. A
+            controller that has lost its state counts from 1 again: an id alone is no job.
     """
 
     path: Path = Field(exclude=True)
@@ -64,6 +65,7 @@ class Submission(BaseModel):
     cluster: str
     node_type: str
     variant: Variant = PLAIN
+    job_name: str = ""
     jobs: list[SubmittedJob] = Field([])
 
     @classmethod
@@ -82,6 +84,7 @@ class Submission(BaseModel):
             cluster=cluster,
             node_type=node_type,
             variant=variant,
+            job_name=f"{_job_name(Path(source).stem)}-{time.strftime('%m%d-%H%M%S')}",
         )
 
     def add(self, job_id: str, tasks: Sequence[Sequence[str]] = ()) -> None:
@@ -109,6 +112,11 @@ class Submission(BaseModel):
     @property
     def job_ids(self) -> list[str]:
         return [job.id for job in self.jobs]
+
+    def job(self, task: Task, jobs: Mapping[str, slurm_commands.Job]) -> slurm_commands.Job | None:
+        """That of `task` among `jobs`; None if there is none, or another one has its id by now."""
+        job = jobs.get(task.id)
+        return job if job and job.name.startswith(self.job_name) else None
 
     def log(self, task: str) -> Path:
         """The log of that job or array task."""
@@ -179,7 +187,7 @@ class Draft:
     """What a submission would do.
 
     Attributes:
-        plan: all runs of the study on this cluster. complete, queued: run ids that need nothing.
+        plan: all runs of the study on this cluster. complete, queued: run ids that need nothing, queued ones with their jobs.
         groups: what is left, one array job each.
     """
 
@@ -187,7 +195,7 @@ class Draft:
     cluster: Cluster
     node: NodeType
     complete: set[str]
-    queued: set[str]
+    queued: Mapping[str, str]
     groups: list[Group]
 
     @property
@@ -262,7 +270,7 @@ def draft(
     cluster: Cluster,
     node_type: str = "",
     *,
-    queued: Collection[str],
+    queued: Mapping[str, str],
     variant: Variant = PLAIN,
     further: Mapping[str, int] = MappingProxyType({}),
     in_turn: bool = False,
@@ -271,7 +279,7 @@ def draft(
     """Find the missing runs, and with `again` those of `study.Plan.to_do`; nothing is written or submitted.
 
     Args:
-        queued: runs that earlier submissions make (`queued()`). further: as of `study.plan`. in_turn: one job makes
+        queued: as of `queued()`. further: as of `study.plan`. in_turn: one job makes
             all runs of a repeat, which take turns (`turns`), where they can.
 
     Raises:
@@ -279,13 +287,15 @@ def draft(
     """
     node = cluster.node(node_type)
     target = target_on(cluster, node, Path(name).stem, variant)
+    if in_turn:
+        target = replace(target, command=f"{target.command} --turns")
     plan = study.plan(name, target, index=index_name(Path(name).stem, target), queued=queued, further=further)
     missing = plan.to_do(**again)
     run_ids = {r.run_id for r in plan.requests}
+    complete = run_ids - {r.run_id for r in missing}
     todo = [r for r in missing if r.run_id not in queued]
-    return Draft(
-        plan, cluster, node, run_ids - {r.run_id for r in missing}, run_ids & set(queued), _groups(todo, in_turn)
-    )
+    planned_before = {run: job for run, job in queued.items() if run in run_ids}
+    return Draft(plan, cluster, node, complete, planned_before, _groups(todo, in_turn))
 
 
 def submit(
@@ -300,7 +310,8 @@ def submit(
     outdated: bool = False,
     announce: Callable[[Draft], None] = lambda draft: None,
 ) -> tuple[Draft, Submission | None]:
-    """Submit the missing runs: an array for each group, then the report after all of them, however they ended.
+    """Submit the missing runs: an array for each group, then the report after all of them and the queued ones, however they
+    ended.
 
     Returns what was planned, and the submission (None if nothing was missing). `announce` is called before the first
     job.
@@ -310,9 +321,7 @@ def submit(
         recorded.
     """
     paths.submissions().mkdir(parents=True, exist_ok=True)
-    with FileLock(
-        paths.submissions() / ".lock"
-    ):  # of several processes, one after another: no run is submitted twice
+    with file_lock.hold(paths.submissions() / ".lock"):  # no run is submitted twice
         planned = draft(
             name, cluster, node_type, queued=queued(), variant=variant, further=further, in_turn=in_turn,
             redo=redo, outdated=outdated,
@@ -324,14 +333,14 @@ def submit(
         submission = Submission.begin(name, planned.index, cluster.source, planned.node.name, variant)
         job_environment.write_environment(submission.path, cluster, planned.node)
         for number, group in enumerate(planned.groups, 1):
-            options, points, variables = _array(planned, submission.path, number)
+            options, points, variables = _array(planned, submission.path, number, submission.job_name)
             write_points(points, group.tasks, redo=redo)
             job = slurm_commands.sbatch(options, _script("sweep"), [str(points)], environment=variables)
             submission.add(job, [[request.run_id for request in requests] for requests in group.tasks])
         options = [
             *job_environment.options(cluster, planned.node, Layout(), devices=False),
-            f"--job-name={_job_name(planned)}-report",
-            f"--dependency=afterany:{':'.join(submission.job_ids)}",
+            f"--job-name={submission.job_name}-report",
+            f"--dependency=afterany:{':'.join([*submission.job_ids, *sorted(set(planned.queued.values()))])}",
             "--kill-on-invalid-dep=yes",
             job_environment.output(submission.path, "%j"),
         ]
@@ -344,19 +353,20 @@ def commands(planned: Draft) -> list[str]:
     """The commands that `submit` would run, as a person could type them; N is the submission's number."""
     lines = []
     for number, _ in enumerate(planned.groups, 1):
-        options, points, variables = _array(planned, paths.submissions() / f"N-{planned.index}", number)
+        folder = paths.submissions() / f"N-{planned.index}"
+        options, points, variables = _array(planned, folder, number, _job_name(planned.plan.name))
         assignments = [f"{name}={value}" for name, value in variables.items()]
         lines.append(shlex.join(["env", *assignments, "sbatch", *options, str(_script("sweep")), str(points)]))
     return lines
 
 
-def _array(planned: Draft, folder: Path, number: int) -> tuple[list[str], Path, dict[str, str]]:
+def _array(planned: Draft, folder: Path, number: int, name: str) -> tuple[list[str], Path, dict[str, str]]:
     """(sbatch's options, the file of its points, the variables for its script) of group `number`, from 1."""
     group = planned.groups[number - 1]
     slurm = planned.cluster.slurm
     options = [
         *job_environment.options(planned.cluster, planned.node, group.layout, threads=group.threads),
-        f"--job-name={_job_name(planned)}",
+        f"--job-name={name}",
         f"--array=0-{len(group.tasks) - 1}",
         f"--time={slurm.time}",
         f"--signal=B:USR1@{slurm.signal_seconds}",
@@ -370,23 +380,27 @@ def _array(planned: Draft, folder: Path, number: int) -> tuple[list[str], Path, 
     return options, folder / f"points-{number:02d}.json", variables
 
 
-def _job_name(planned: Draft) -> str:
-    return "hpc-" + re.sub(r"[^A-Za-z0-9_.-]+", "-", planned.plan.name)[:40]
+def _job_name(study_name: str) -> str:
+    return "hpc-" + re.sub(r"[^A-Za-z0-9_.-]+", "-", study_name)[:40]
 
 
 def _script(name: str) -> Path:
     return paths.jobs() / f"{name}.sbatch"
 
 
-def queued() -> set[str]:
-    """Runs of earlier submissions whose jobs still wait or run.
+def queued() -> dict[str, str]:
+    """Runs of earlier submissions whose jobs still wait or run, each with the id of its job.
 
     Raises:
         SlurmError: there are earlier submissions, and Slurm does not answer.
     """
-    tasks = [task for submission in submissions() for task in submission.tasks if task.run_id]
-    jobs = slurm_commands.jobs({task.id.partition("_")[0] for task in tasks})
-    return {task.run_id for task in tasks if task.id in jobs and not jobs[task.id].state.is_over}
+    tasks = [(submission, task) for submission in submissions() for task in submission.tasks if task.run_id]
+    jobs = slurm_commands.jobs({task.id.partition("_")[0] for _, task in tasks})
+    return {
+        task.run_id: task.id.partition("_")[0]
+        for submission, task in tasks
+        if (job := submission.job(task, jobs)) and not job.state.is_over
+    }
 
 
 def _groups(requests: list[Request], in_turn: bool) -> list[Group]:

@@ -12,6 +12,8 @@ Each table and figure gets a name that starts with the chapter's label (and its 
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -42,13 +44,16 @@ class Chapter:
     Args:
         notebook: its name, such as `03_scaling`. study: "" for a chapter about the whole set.
         label: first part of the names of its tables and figures; "": the study's name alone.
-        required: refuse a set without a complete run.
+        required: refuse a set without a complete run. example: a committed set, a copy of which is shown, and not kept, in place
+            of a set without one.
 
     Raises:
         LookupError: no complete run, although `required`.
     """
 
-    def __init__(self, notebook: str, *, study: str = "", label: str = "", required: bool = True) -> None:
+    def __init__(
+        self, notebook: str, *, study: str = "", label: str = "", required: bool = True, example: str = ""
+    ) -> None:
         style.apply()
         self.notebook = notebook
         self.study = study
@@ -57,6 +62,14 @@ class Chapter:
         self.outside: Mapping[str, Path] = {}  # {`profile:NAME`: its file} of evidence outside the set
         self.files: list[str] = []
         self.records = records.load(study=study or None)
+        if example and not study and self.records.runs.empty:
+            self._copy = tempfile.TemporaryDirectory(prefix="hpc-example-")
+            self.results = Path(self._copy.name) / example
+            shutil.copytree(paths.reference() / example, self.results)
+            self.records = records.load(self.results)
+            display(
+                Markdown(f"*Nothing was measured here: this is the committed set `{example}`; nothing is exported.*")
+            )
         self.runs, self.epochs = self.records.runs, self.records.epochs
         if required and self.runs.empty:
             whose = f"of the study {study!r} " if study else ""

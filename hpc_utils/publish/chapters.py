@@ -10,9 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
-
-from hpc_utils import paths, provenance, records, signals
+from hpc_utils import file_lock, paths, provenance, records, signals
 from hpc_utils.records import atomic
 from hpc_utils.records.fingerprint import portable
 from hpc_utils.records.folder import read_json
@@ -115,7 +113,7 @@ def conclude(study_name: str, output: Path | None = None) -> Path:
     Runs with invalid records are omitted and listed on stderr. Without a complete run no chapter is executed.
     """
     study = records.read_study(study_name)
-    with FileLock(paths.results() / ".report.lock"):
+    with file_lock.hold(paths.results() / ".report.lock"):
         run_records = records.load(study=study_name)
         for name, why in run_records.refused.items():
             print(f"refused {name}: {why}", file=sys.stderr)

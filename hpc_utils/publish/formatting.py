@@ -27,6 +27,7 @@ UNITS = {
     "points": [(0, 0.01, "points")],  # a difference of two shares
     "ratio": [(0, 1, "")],
     "count": [(0, 1, "")],
+    "1/s": [(0, 1, "")],  # of a quantity whose name ends in "per second"
     "text": [(0, 1, "")],
     "s": [(7200, 3600, "h"), (120, 60, "min"), (1, 1, "s"), (1e-3, 1e-3, "ms"), (1e-6, 1e-6, "µs"), (0, 1e-9, "ns")],
     "ns": [(0, 1e6, "ms")],

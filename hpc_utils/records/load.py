@@ -247,6 +247,7 @@ def _row(
         "state": "complete",
         "epochs": last["epoch"],
         "samples": samples,
+        "units": sum(r["units"] for r in epochs) if run.get("unit") else None,
         "seconds": seconds,
         "throughput": samples / seconds,
         "step_p50": statistics.median(steps)

@@ -17,6 +17,8 @@ from pathlib import Path
 
 import psutil
 
+from hpc_utils import file_lock
+
 from . import processes
 from .host import ClusterError
 
@@ -111,7 +113,8 @@ def _alone(folder: Path) -> Iterator[None]:
         except FileNotFoundError:  # the last cluster in it was removed just now
             continue
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
+            with file_lock.tolerating(folder):
+                fcntl.flock(handle, fcntl.LOCK_EX)
             if folder.exists() and os.path.samestat(os.fstat(handle), folder.stat()):
                 yield
                 return

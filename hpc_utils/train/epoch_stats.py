@@ -23,6 +23,7 @@ from .energy import EnergyMeter
 from .ranks import Ranks
 from .timing import PHASES, StepTime
 from .turns import Turn
+from .workload import UNITS, Finish, means
 
 Usage = Counter  # seconds, and the values of `UsageMeter._read`
 
@@ -135,17 +136,18 @@ def _double(value: Tensor | float) -> Tensor:
 
 
 def reduce(
-    number: int, stats: EpochStats, ranks: Ranks, counter: str
+    number: int, stats: EpochStats, ranks: Ranks, counter: str, finish: Finish
 ) -> tuple[dict[str, Any], list[list[StepTime]], list[dict[str, Any]]]:
     """Reduce epoch `number` over all ranks: on rank 0 its row, each rank's steps, and a row for each block of steps; elsewhere
     ({"epoch": number}, [], []).
 
     Args:
-        counter: name of this rank's energy counter.
+        counter: name of this rank's energy counter. finish: as of a `Workload`.
     """
     names = sorted(stats.sums)
-    totals = torch.tensor([stats.samples, *(float(stats.sums[name]) for name in names)], dtype=torch.float64)
-    samples, *sums = ranks.sum(totals).tolist()
+    sums = torch.tensor([stats.samples, *(float(stats.sums[name]) for name in names)], dtype=torch.float64)
+    samples, *sums = ranks.sum(sums).tolist()
+    totals = dict(zip(names, sums, strict=True))
     everyone = ranks.gather((stats.usage, stats.paused, stats.steps, stats.blocks, counter))
     if not everyone:
         return {"epoch": number}, [], []
@@ -166,6 +168,7 @@ def reduce(
         "steps": len(stats.steps),
         "samples": int(samples),
         "padded_samples": 0,
+        "units": totals.pop(UNITS, None),
         "seconds": longest,
         "ended": time.time(),
         "throughput": samples / longest,
@@ -173,7 +176,7 @@ def reduce(
         "energy_joules": sum(energy.once((name, usage["energy_joules"]) for usage, *_, name in everyone)),
         "lr": stats.lr,
         **distribution([step for steps in times for step in steps]),
-        **{f"train_{name}": total / samples for name, total in zip(names, sums, strict=True)},
+        **{f"train_{name}": value for name, value in means(totals, samples, finish).items()},
     }
     return row, times, blocks
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -15,9 +15,12 @@ from hpc_utils.config import RunConfig
 from . import compilation, precision
 from .loader import Loader
 from .parallel import Strategy
+from .pytree import batch_size, equal_slices, portion, tensors
 from .ranks import Ranks
 from .sampler import evaluation_indices
-from .workload import Workload, WorkloadError, batch_size
+from .workload import COUNT, Workload, WorkloadError, means
+
+UNLIKE = 0.25  # share by which a metric differs from the sum over both halves: of a mean it is 0.5, of a sum rounding
 
 
 class Evaluation:
@@ -54,32 +57,37 @@ class Evaluation:
         begun = time.perf_counter()
         self._model.eval()
         mirrored = self._config.evaluate_mirrored
-        names = ["loss", *workload.metrics, *(f"mirrored_{name}" for name in workload.metrics if mirrored)]
-        sums = torch.zeros(len(names) + 1, dtype=torch.float64)
+        sums: Counter[str] = Counter()
         indices, counted = self._indices()
         with self._strategy.evaluating():
             for number, (inputs, targets) in enumerate(self._loader.batches(indices, epoch=0)):
                 with precision.autocast(self._config.precision, ranks.device), compilation.eager():
                     outputs = workload.forward(self._model, inputs)
                     loss = workload.loss(outputs, targets)
-                    views = [outputs]
+                    views = {"": outputs}
                     if mirrored:
-                        views.append((outputs.float() + workload.forward(self._model, inputs.flip(3)).float()) / 2)
+                        both = outputs.float() + workload.forward(self._model, inputs.flip(3)).float()
+                        views["mirrored_"] = both / 2
                 if number == 0:
-                    _require_sums(workload, outputs, targets)
-                if number < counted:
-                    count = batch_size(targets)
-                    values = [float(metric(view, targets)) for view in views for metric in workload.metrics.values()]
-                    sums += torch.tensor([count, float(loss) * count, *values], dtype=torch.float64)
+                    require_sums(workload, outputs, targets)
+                count = batch_size(targets)
+                values = {"samples": count, "loss": float(loss) * count}
+                for view, view_outputs in views.items():
+                    for name, value in workload.sums(view_outputs, targets).items():
+                        values[view + name] = float(value)
+                sums.update(values if number < counted else dict.fromkeys(values, 0))
                 after_batch()
-        total, *values = ranks.sum(sums).tolist()
+        totals = dict(zip(sums, ranks.sum(torch.tensor([*sums.values()], dtype=torch.float64)).tolist(), strict=True))
         self._model.train()
-        means = {f"test_{name}": value / total for name, value in zip(names, values, strict=True)}
-        if (accuracy := means.get("test_accuracy", 0)) > 1:
+        finish = {view + name: function for view in views for name, function in workload.finish.items()}
+        tested = means(totals, totals.pop("samples"), finish)
+        if (accuracy := tested.get("accuracy", 0)) > 1:
             raise WorkloadError(
                 f"the test accuracy is {accuracy:.5g}: the metric `accuracy` must add at most 1 for each sample of the batch"
             )
-        return means | {"eval_seconds": time.perf_counter() - begun}
+        return {f"test_{name}": value for name, value in tested.items()} | {
+            "eval_seconds": time.perf_counter() - begun
+        }
 
     def _indices(self) -> tuple[list[Tensor], int]:
         """Return the indices of this rank's test batches, and how many of the batches count.
@@ -96,16 +104,26 @@ class Evaluation:
         return indices + [torch.tensor([0])] * (most - counted), counted
 
 
-def _require_sums(workload: Workload, outputs: Any, targets: Any) -> None:
-    """Raise WorkloadError if a metric of a batch is the mean, not the sum, of those of its halves.
+@torch.no_grad()
+def require_sums(workload: Workload, outputs: Any, targets: Any) -> None:
+    """Raise WorkloadError if a metric of a batch is not the sum of those of its halves, as a mean is not.
 
-    It is not tried on outputs or targets that are no tensors, which cannot be divided.
+    It is not tried on outputs without tensors, or with tensors that are not one entry for each sample: they cannot be divided.
     """
-    tensors = [value for value in (outputs, targets) if isinstance(value, Tensor) and value.ndim]
-    if len(tensors) < 2 or len(outputs) != len(targets) or not (half := len(targets) // 2):
+    size = batch_size(targets)
+    first, second = equal_slices(size, 2)
+    if size < 2 or not tensors(outputs):
         return
-    parts = slice(2 * half), slice(half), slice(half, 2 * half)
-    for name, metric in workload.metrics.items():
-        batch_sum, first_sum, second_sum = (float(metric(outputs[part], targets[part])) for part in parts)
-        if batch_sum and math.isclose(batch_sum, (first_sum + second_sum) / 2, rel_tol=1e-3):
-            raise WorkloadError(f"the metric `{name}` is a mean over the batch: it must be the sum over its samples")
+    try:
+        parts = [portion((outputs, targets), size, chosen) for chosen in (slice(second.stop), first, second)]
+    except WorkloadError:
+        return
+    whole, *halves = (workload.sums(*part) for part in parts)
+    for name, total in whole.items():
+        values = [float(half[name]) for half in halves]
+        if abs(float(total) - sum(values)) > UNLIKE * sum(map(abs, values)):
+            metric = name.removesuffix(COUNT)
+            raise WorkloadError(
+                f"the metric `{metric}` is no sum over the samples: it is {float(total):.5g} of a batch, but {values[0]:.5g} and "
+                f"{values[1]:.5g} of its halves; return the sum, or two sums (value, count)"
+            )

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, get_worker_info
+from torch.utils.data import DataLoader, default_collate, get_worker_info
 
 from hpc_utils.config import RunConfig
 from hpc_utils.signals import HANDLED
@@ -58,7 +58,7 @@ class Loader:
             samples,
             batch_sampler=self._batches,  # the same list object, refilled before each epoch
             num_workers=workers,
-            collate_fn=collate,
+            collate_fn=collate or _collate,
             worker_init_fn=_prepare,
             pin_memory=config.pin_memory and self.device.type == "cuda",
             prefetch_factor=config.prefetch_factor if workers else None,
@@ -85,12 +85,12 @@ class Loader:
         if self._loader is not None:
             self._batches[:] = [Numbered(epoch, step, chosen.tolist()) for step, chosen in enumerate(indices, done)]
             for batch in self._loader:
-                yield to_device(tuple(batch), self.device)
+                yield to_device(_pair(batch), self.device)
         elif isinstance(self.source, DeviceImages):
             yield from self.source.parts(indices, epoch)
         else:
             for chosen in indices:
-                yield self.source.batch(chosen, epoch, self.device)
+                yield _pair(self.source.batch(chosen, epoch, self.device))
 
 
 class _Keyed:
@@ -109,6 +109,31 @@ class _Keyed:
             randomness.seed(augment.key(augment.key(augment.key(self._seed, epoch), step), indices[0]))
         together = getattr(self._source, "__getitems__", None)
         return together(indices) if together else [self._source[index] for index in indices]
+
+
+def _collate(samples: list) -> Any:
+    """torch's batch of `samples`."""
+    try:
+        return default_collate(samples)
+    except (RuntimeError, TypeError) as error:
+        raise WorkloadError(
+            f"samples make no batch: {error}; give a `collate` that returns (inputs, targets)"
+        ) from error
+
+
+def _pair(batch: Any) -> Batch:
+    """`batch`, if it is one.
+
+    Raises:
+        WorkloadError: it is not a pair.
+    """
+    if isinstance(batch, list | tuple) and len(batch) == 2:
+        return tuple(batch)
+    size = f" of {len(batch)}" if isinstance(batch, list | tuple) else ""
+    raise WorkloadError(
+        f"a batch is a {type(batch).__name__}{size}; expected (inputs, targets), each a tensor, or a dict, list, tuple or dataclass of "
+        "tensors: let `collate` return such a pair, for example `batch, batch['labels']`"
+    )
 
 
 def _prepare(worker: int) -> None:

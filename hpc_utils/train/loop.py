@@ -12,13 +12,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from hpc_utils import signals
 from hpc_utils.config import RunConfig
 from hpc_utils.records import atomic
 from hpc_utils.records.folder import CHECKPOINTS
 
-from . import compilation, memory, operations, optim, precision, randomness
+from . import compilation, memory, operations, precision, randomness
 from .blocks import checkpoint_activations
 from .checkpoint import CheckpointError, Checkpoints, read_checkpoint
 from .checkpoint_policy import CheckpointPolicy, StopRequest
@@ -26,20 +27,20 @@ from .evaluation import Evaluation
 from .loader import Loader
 from .parallel import spread
 from .parallel.strategy import Strategy
-from .pytree import microbatches, on_host
+from .pytree import batch_size, microbatches, on_host
 from .ranks import Ranks
 from .recorder import Recorder
 from .resolve import resolve
 from .sampler import Sampler
 from .step_graph import WARM_UP, StepGraph, require_capturable, state_tensors, zero_state
 from .timing import StepClock
-from .workload import Batch, Workload, batch_size
+from .workload import UNITS, Batch, Workload, WorkloadError
 
 EAGER_STEPS = 4  # of the warm-up, which tell the phases of a step that is replayed
 
 
 class Trainer:
-    """Model, data and optimizer of one rank, and the training loop.
+    """Model, data and optimizers of one rank, and the training loop.
 
     Args:
         received: signals received so far; grows during training.
@@ -77,10 +78,10 @@ class Trainer:
             checkpoint_activations(self.model)
         self.compiled = compilation.Compiled(self.model, config)
         self.peak_lr = config.scaled_lr(global_batch)
+        recorder.finish = self.workload.finish
         self.strategy = self._new_strategy()
         self.evaluation = Evaluation(self.strategy.model, self.workload, config, ranks, self.strategy)
         self.graph: StepGraph | None = None
-        self._device_lr = torch.tensor(self.peak_lr, device=device)
         self._fresh_optimizer()
         self.checkpoints = Checkpoints(recorder.path / CHECKPOINTS, recorder.remark)
         self.policy = CheckpointPolicy(
@@ -89,6 +90,7 @@ class Trainer:
         self.epoch, self.step = 1, 0
         recorder.expect(config.epochs, len(self.sampler))
         recorder.facts |= {
+            "unit": self.workload.unit or None,
             "parameters": sum(p.numel() for p in self.model.parameters() if p.requires_grad),
             "train_samples": len(self.workload.train),
             "test_samples": len(self.workload.test),
@@ -170,10 +172,13 @@ class Trainer:
         With `accumulate`, gradients of equal micro-batches are averaged. Metrics of a micro-batch are timed as part of the
         phase that follows: the next forward pass, or the optimizer after the last one.
         """
-        self.optimizer.zero_grad()
+        for optimizer in self.optimizers:
+            optimizer.zero_grad()
         parts = self.config.accumulate
         losses = []
         sums = {}
+        if self.workload.count:
+            sums[UNITS] = self.workload.count(inputs, targets)
         for number, (part_inputs, part_targets) in enumerate(microbatches((inputs, targets), parts), 1):
             with self.strategy.backward(last=number == parts):
                 with precision.autocast(self.config.precision, self.ranks.device):
@@ -185,10 +190,14 @@ class Trainer:
             lap("backward")
             losses.append(loss.detach())
             with torch.no_grad():
-                for name, metric in self.workload.metrics.items():
-                    value = metric(outputs, part_targets)
+                for name, value in self.workload.sums(outputs, part_targets).items():
                     sums[name] = sums[name] + value if name in sums else value
-        self.scaler.step(self.optimizer)
+        if self.config.clip_norm:
+            for optimizer in self.optimizers:
+                self.scaler.unscale_(optimizer)
+            nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm)
+        for optimizer in self.optimizers:
+            self.scaler.step(optimizer)
         self.scaler.update()
         return sum(losses[1:], losses[0]), sums
 
@@ -234,7 +243,7 @@ class Trainer:
             randomness.put(before, self.ranks.device)
             if self.config.step_graph:
                 self._note_eager_steps(clock)
-                zero_state(self.optimizer)
+                zero_state(self.optimizers)
                 self.scaler = precision.grad_scaler(self.config.precision, self.ranks.device)
             else:
                 self._fresh_optimizer()
@@ -258,14 +267,13 @@ class Trainer:
         """Capture the step. One replay, which moves the graph to the device, is undone."""
         begun = time.perf_counter()
         device = self.ranks.device
-        optimizer = self.optimizer
         self.scaler.scale(torch.zeros((), device=device))  # creates its scale, which a replay would create again
         weights = self.strategy.keep()
         random_state = randomness.take(device)
         scale = self.scaler.state_dict()
-        state = on_host(state_tensors(optimizer))  # a copy on the device would count as training's memory
+        state = on_host(state_tensors(self.optimizers))  # a copy on the device would count as training's memory
         self.capture(next(self.loader.parts(itertools.islice(self.sampler.epoch(1), 1), epoch=0)))
-        for value, former in zip(state_tensors(optimizer), state, strict=True):
+        for value, former in zip(state_tensors(self.optimizers), state, strict=True):
             value.copy_(former)
         self.strategy.put_back(weights)
         self.scaler.load_state_dict(scale)
@@ -302,16 +310,28 @@ class Trainer:
         return batch
 
     def _fresh_optimizer(self) -> None:
-        self.optimizer = self.strategy.optimizer(lambda m: self.workload.optimizer(m, self.config, self.peak_lr))
+        optimizers = self.workload.optimizer(self.model, self.config, self.peak_lr)
+        optimizers = optimizers if isinstance(optimizers, list | tuple) else [optimizers]
+        if strange := [value for value in optimizers if not isinstance(value, Optimizer)]:
+            raise WorkloadError(
+                f"optimizer returned {strange[0]!r:.80}; expected a torch.optim.Optimizer, or a list of them"
+            )
+        self.optimizers = [self.strategy.optimizer(optimizer) for optimizer in optimizers]
+        self._peak_lrs = [float(group["lr"]) for group in self._groups()]
         self.scaler = precision.grad_scaler(self.config.precision, self.ranks.device)
         if self.config.step_graph:
-            require_capturable(self.optimizer)
+            for optimizer in self.optimizers:
+                require_capturable(optimizer)
             self._share_lr()
 
+    def _groups(self) -> list[dict[str, Any]]:
+        """The parameter groups of all optimizers."""
+        return [group for optimizer in self.optimizers for group in optimizer.param_groups]
+
     def _share_lr(self) -> None:
-        """Let the optimizer read the learning rate on the device, where it changes without the host."""
-        for group in self.optimizer.param_groups:
-            group["lr"] = self._device_lr
+        """Let the optimizers read their learning rates on the device, where they change without the host."""
+        for group, peak in zip(self._groups(), self._peak_lrs, strict=True):
+            group["lr"] = torch.tensor(peak, device=self.ranks.device)
             if "capturable" in group:
                 group["capturable"] = True
 
@@ -321,19 +341,21 @@ class Trainer:
         return (self.epoch - 1) * len(self.sampler) + self.step
 
     def _next_lr(self) -> float:
-        """Set the next step's learning rate. A torch scheduler would warn about steps that fp16 scaling skips."""
+        """Set the next step's learning rates, and return the first. A torch scheduler would warn about steps that fp16 scaling
+        skips."""
         per_epoch = len(self.sampler)
         total = per_epoch * self.config.epochs
-        lr = self.peak_lr * optim.lr_factor(self.steps_done, total, per_epoch, self.config)
-        self._set_lr(lr)
-        return lr
+        factor = self.workload.schedule(self.steps_done, total, per_epoch, self.config)
+        return self._set_lr(factor)
 
-    def _set_lr(self, lr: float) -> None:
-        if self.config.step_graph:
-            self._device_lr.fill_(lr)
-            return
-        for group in self.optimizer.param_groups:
-            group["lr"] = lr
+    def _set_lr(self, factor: float) -> float:
+        """Set each group's learning rate to `factor` of its peak; returns the first one's."""
+        for group, peak in zip(self._groups(), self._peak_lrs, strict=True):
+            if self.config.step_graph:
+                group["lr"].fill_(peak * factor)
+            else:
+                group["lr"] = peak * factor
+        return self._peak_lrs[0] * factor
 
     # -- checkpoints ---------------------------------------------------------------------------------------
 
@@ -363,14 +385,14 @@ class Trainer:
         rank_state = {"random": randomness.take(self.ranks.device), "recorder": self.recorder.own_state()}
         everyone = self.ranks.gather(rank_state | {"strategy": strategy.own_state()})
         model = strategy.weights()
-        optimizer = strategy.optimizer_state(self.optimizer)
+        optimizers = [strategy.optimizer_state(optimizer) for optimizer in self.optimizers]
         if not self.ranks.is_main:
             return None
         return {
             "epoch": self.epoch,
             "step": self.step,
             "model": model,
-            "optimizer": optimizer,
+            "optimizers": optimizers,
             "scaler": self.scaler.state_dict(),
             "recorder": on_host(self.recorder.state()),
             "ranks": everyone,
@@ -389,7 +411,8 @@ class Trainer:
         state = newest[1] if newest else read_checkpoint(path)
         try:
             rank_state = state["ranks"][self.ranks.rank]
-            self.strategy.load_optimizer_state(self.optimizer, state["optimizer"])
+            for optimizer, optimizer_state in zip(self.optimizers, state["optimizers"], strict=True):
+                self.strategy.load_optimizer_state(optimizer, optimizer_state)
             self.strategy.load_weights(state["model"])
             self.strategy.load_own_state(rank_state["strategy"])
             self.scaler.load_state_dict(state["scaler"])

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from .workload import Batch, Workload, batch_size
+from .pytree import batch_size
+from .workload import Batch, Workload
 
 
 def per_sample(workload: Workload, model: nn.Module, batch: Batch) -> float:

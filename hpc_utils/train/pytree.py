@@ -1,14 +1,15 @@
-"""Moves, copies, lists and splits the tensors in nested tuples, lists and dicts, such as batches and states."""
+"""Moves, copies, lists and splits the tensors in nested tuples, lists, dicts and dataclasses, such as batches and states."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from .workload import Batch, WorkloadError, batch_size
+from .workload import Batch, WorkloadError
 
 
 def apply(function: Callable[[Tensor], Any], value: Any) -> Any:
@@ -17,8 +18,11 @@ def apply(function: Callable[[Tensor], Any], value: Any) -> Any:
 
 
 def _rebuild(value: Any, function: Callable[[Any], Any]) -> Any:
-    """Apply `function` to the items of a dict, list or tuple; return anything else unchanged."""
-    if isinstance(value, dict):
+    """Apply `function` to the items of a dict, list, tuple or dataclass; return anything else unchanged."""
+    if dataclasses.is_dataclass(value):
+        names = [field.name for field in dataclasses.fields(value) if field.init]
+        return dataclasses.replace(value, **{name: function(getattr(value, name)) for name in names})
+    if isinstance(value, Mapping):
         return {name: function(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
         items = [function(item) for item in value]
@@ -31,6 +35,20 @@ def tensors(value: Any) -> list[Tensor]:
     leaves: list[Tensor] = []
     apply(leaves.append, value)
     return leaves
+
+
+def batch_size(targets: Any) -> int:
+    """Samples in a batch: the first dimension of the targets, or of the first tensor in them.
+
+    Raises:
+        WorkloadError: there is none.
+    """
+    leaves = tensors(targets)
+    if not leaves or not leaves[0].ndim:
+        raise WorkloadError(
+            f"the targets of a batch are {targets!r:.80}; expected a tensor with one entry for each sample, or several"
+        )
+    return len(leaves[0])
 
 
 def to_device(value: Any, device: torch.device) -> Any:
@@ -52,9 +70,7 @@ def weights_on_host(module: nn.Module) -> dict[str, Any]:
 
 
 def microbatches(batch: Batch, parts: int) -> list[Batch]:
-    """Split `batch` into `parts` equal micro-batches: tensors along their first dimension, and lists of one value a sample.
-
-    Other values are repeated in each.
+    """Split `batch` into `parts` equal micro-batches, as `portion` does.
 
     Raises:
         WorkloadError: a tensor's first dimension is not the batch size, or the batch does not divide into `parts`.
@@ -62,18 +78,31 @@ def microbatches(batch: Batch, parts: int) -> list[Batch]:
     if parts == 1:
         return [batch]
     size = batch_size(batch[1])
+    if size % parts:
+        raise WorkloadError(f"accumulate={parts} does not divide a batch of {size} samples")
+    return [portion(batch, size, chosen) for chosen in equal_slices(size, parts)]
+
+
+def equal_slices(size: int, parts: int) -> list[slice]:
+    """`parts` equal slices of `size` samples, without those that are left over."""
     share = size // parts
+    return [slice(number * share, (number + 1) * share) for number in range(parts)]
 
-    def part(value: Any, start: int) -> Any:
-        if isinstance(value, Tensor) and value.ndim:
-            if len(value) != size or size % parts:
-                raise WorkloadError(
-                    f"accumulate={parts} does not divide a tensor of shape {tuple(value.shape)} in a batch of {size} samples"
-                )
-            return value[start : start + share]
-        is_list = isinstance(value, list | tuple) and len(value) == size
-        if is_list and not any(isinstance(item, Tensor | dict | list | tuple) for item in value):
-            return value[start : start + share]  # one value per sample, such as file names
-        return _rebuild(value, lambda item: part(item, start))
 
-    return [part(batch, number * share) for number in range(parts)]
+def portion(value: Any, size: int, chosen: slice) -> Any:
+    """The `chosen` samples of a batch of `size`: of tensors along their first dimension, and of lists of one value a sample; other
+    values as they are.
+
+    Raises:
+        WorkloadError: a tensor's first dimension is not the batch size.
+    """
+    if isinstance(value, Tensor) and value.ndim:
+        if len(value) != size:
+            raise WorkloadError(
+                f"a tensor of shape {tuple(value.shape)} in a batch of {size} samples cannot be divided"
+            )
+        return value[chosen]
+    is_list = isinstance(value, list | tuple) and len(value) == size
+    if is_list and not any(isinstance(item, Tensor | dict | list | tuple) for item in value):
+        return value[chosen]  # one value per sample, such as file names
+    return _rebuild(value, lambda item: portion(item, size, chosen))

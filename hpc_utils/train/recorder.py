@@ -41,6 +41,7 @@ from .ranks import Ranks, present
 from .run_writer import RunWriter, launched_folder, launched_script
 from .timing import StepClock
 from .turns import Turns
+from .workload import Finish, means
 
 T = TypeVar("T")
 
@@ -58,10 +59,10 @@ class Recorder:
         parameters: other values that identify this measurement; any `RunConfig` field is recognised. Those that `hpc run`
             was given for a script are added.
         device: device of the loop; by default the GPU that this process already uses, else the CPU.
-        ranks: by default taken from torch.distributed.
+        ranks: by default taken from torch.distributed; the trainer gives them.
         redo: measure again even if the run is complete.
-        sources: source files outside this project whose digest is part of the run's provenance; by default the running script
-            and the modules beside it, whose digest also identifies the measurement.
+        sources: source files outside this project whose digest is part of the run's provenance, and identifies the measurement;
+            added are the running script and the modules beside it.
 
     Raises:
         ValueError: the global batch does not divide over the ranks, a parameter is no JSON value, or the loop does not train
@@ -81,8 +82,9 @@ class Recorder:
         device: torch.device | str | None = None,
         ranks: Ranks | None = None,
         redo: bool = False,
-        sources: Iterable[Path] | None = None,
+        sources: Iterable[Path] = (),
     ) -> None:
+        is_own_loop = ranks is None
         self.ranks = ranks = ranks or present(device)
         if global_batch % ranks.world_size:
             raise ValueError(f"global_batch={global_batch} does not divide over {ranks.world_size} ranks")
@@ -94,8 +96,8 @@ class Recorder:
             **(parameters or {}),
             "global_batch": global_batch,
         }
-        if sources is None:
-            sources = self._identify_script(launched_script())
+        if is_own_loop:
+            sources = self._identify_loop(list(map(Path, sources)))
         for name, value in self.parameters.items():
             try:
                 json.dumps(value, allow_nan=False)
@@ -104,6 +106,7 @@ class Recorder:
         self.facts: dict[str, Any] = {}
         self.path: Path | None = None
         self.rows: list[dict[str, Any]] = []
+        self.finish: Finish = {}  # as of a `Workload`
         self._redo = redo
         self._sources = sources
         self._writer: RunWriter | None = None  # on rank 0 only
@@ -126,15 +129,22 @@ class Recorder:
         self._progress = Progress(show=ranks.is_main)
         self._observers = (self._memory, self._energy, self._profile, self._monitor, self._progress)
 
-    def _identify_script(self, requested: RunConfig | None) -> list[Path]:
-        """Add the digest of the running script, and what it was started for, to the parameters; the script's files."""
-        if requested is None:
-            script = getattr(sys.modules["__main__"], "__file__", None)
-            workload = script and source_code.script_name(Path(script))
-            if not workload:  # an interactive session, or a module of a package
-                return []
-            self.parameters["source"] = source_code.digest(workload)
-            return source_code.files(workload)
+    def _identify_loop(self, sources: list[Path]) -> list[Path]:
+        """Add the digest of a user's loop, and what it was started for, to the parameters; returns its files."""
+        requested = launched_script()
+        script = Path(getattr(sys.modules["__main__"], "__file__", ""))  # none in an interactive session
+        workload = requested.workload if requested else source_code.script_name(script)
+        files = dict.fromkeys(
+            [*(source_code.files(workload) if workload else ()), *(path.resolve() for path in sources)]
+        )
+        if files:
+            self.parameters["source"] = source_code.digest_of(files)
+        if requested:
+            self._require(requested)
+        return list(files)
+
+    def _require(self, requested: RunConfig) -> None:
+        """Add what `hpc run` was asked for to the parameters; ValueError if the loop does otherwise."""
         asked = identity.measured(requested, self.ranks.world_size)
         has_group = self.ranks.backend is not None
         if has_group != (asked["parallel"] != "none"):
@@ -146,7 +156,6 @@ class Recorder:
             if self.parameters[name] != value:
                 raise ValueError(f"the loop trains with {name}={self.parameters[name]}, but was started for {value}")
         self.parameters |= identity.changed(asked)
-        return source_code.files(requested.workload)
 
     # -- the run ------------------------------------------------------------------------------------------
 
@@ -209,6 +218,8 @@ class Recorder:
         ranks = self.ranks
         total = dict(self._total)
         faults_per_step = total.pop("page_faults") / total.pop("steps")
+        sums = {name: float(value) for name, value in self._stats.sums.items()}
+        own_means = means(sums, self._stats.samples, self.finish)
         mine = {
             "rank": ranks.rank,
             "local_rank": ranks.local_rank,
@@ -219,7 +230,7 @@ class Recorder:
             **total,
             "page_faults": faults_per_step,
             **self._memory.columns(),
-            **{f"train_{name}": float(total) / self._stats.samples for name, total in self._stats.sums.items()},
+            **{f"train_{name}": value for name, value in own_means.items()},
         }
         everyone = ranks.gather((mine, self._energy.source, self._energy.name))
         if self._writer:
@@ -304,7 +315,7 @@ class Recorder:
         self._total.update(stats.usage)
         self._total.update(steps=len(stats.steps), samples=stats.samples)
         stats.begin_block(None)
-        row, times, blocks = epoch_stats.reduce(len(self.rows) + 1, stats, self.ranks, self._energy.name)
+        row, times, blocks = epoch_stats.reduce(len(self.rows) + 1, stats, self.ranks, self._energy.name, self.finish)
         self.rows.append(row)
         self._rounds += blocks
         if self._writer:

@@ -35,6 +35,9 @@ def resolve(config: RunConfig) -> Workload:
         raise WorkloadError(
             f"fused_optimizer=true: {config.workload} has its own optimizer; pass fused=True there instead"
         )
+    ignored = {"schedule", "step_size", "gamma"} & changed(config.model_dump()).keys()
+    if ignored and workload.schedule is not optim.lr_factor:
+        raise WorkloadError(f"{', '.join(sorted(ignored))}: {config.workload} has its own schedule: leave it out")
     return workload
 
 

@@ -150,15 +150,15 @@ def require_capturable(optimizer: Optimizer) -> None:
 
 
 @torch.no_grad()
-def zero_state(optimizer: Optimizer) -> None:
-    """Set the optimizer's state to that before its first step, in place."""
-    for value in state_tensors(optimizer):
+def zero_state(optimizers: list[Optimizer]) -> None:
+    """Set the optimizers' state to that before their first step, in place."""
+    for value in state_tensors(optimizers):
         value.zero_()
 
 
-def state_tensors(optimizer: Optimizer) -> list[Tensor]:
-    """The tensors of the optimizer's state."""
-    return tensors([*optimizer.state.values()])
+def state_tensors(optimizers: list[Optimizer]) -> list[Tensor]:
+    """The tensors of the optimizers' state."""
+    return tensors([value for optimizer in optimizers for value in optimizer.state.values()])
 
 
 def _form(batch: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
@@ -10,6 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.utils.data import IterableDataset
 
 from hpc_utils.config import RunConfig
 
@@ -20,6 +23,9 @@ if TYPE_CHECKING:
     from .recorder import Recorder
 
 Batch = tuple[Any, Any]
+Finish = Mapping[str, Callable[[float], float]]
+COUNT = "/count"  # ends the name of a metric's second sum
+UNITS = "units"  # the sum of `Workload.count`
 
 
 class WorkloadError(ValueError):
@@ -47,13 +53,18 @@ class Workload:
         model: builds the model; called once on every rank under the run's seed.
         train, test: map-style data sets of (input, target) samples, or `ArraySource`s.
         loss: (outputs, targets) -> mean loss over the batch, a scalar.
-        metrics: name -> function (outputs, targets) -> *sum* over the batch, a scalar tensor.
+        metrics: name -> function (outputs, targets) -> *sum* over the batch, a scalar, of which the mean over samples is recorded;
+            or two sums (value, count), of which the quotient is recorded, as of correct tokens and tokens.
+        finish: name of a metric -> function of its mean, whose result is recorded instead: `math.exp` for a perplexity.
         forward: (model, inputs) -> outputs, for models that take more than one tensor.
-        collate: collate function of a DataLoader, for map-style data sets.
-        optimizer: (model, configuration, peak learning rate) -> optimizer; by default built from the configuration.
+        collate: collate function of a DataLoader, for map-style data sets; returns (inputs, targets).
+        optimizer: (model, configuration, peak learning rate) -> optimizer, or a list of them for different parameters; by default
+            built from the configuration. The rates of its groups are their peaks.
+        schedule: (step from 0, steps of the run, steps per epoch, configuration) -> share of the peak learning rate.
+        unit, count: what a batch has besides samples, such as "tokens", and (inputs, targets) -> how many, padding apart.
 
     Raises:
-        WorkloadError: a data set has no length or no samples, `model` is a module, or a metric has a reserved name.
+        WorkloadError: a data set has no length, no samples or no order, `model` is a module, or a metric is misnamed.
     """
 
     model: Callable[[], nn.Module]
@@ -63,7 +74,11 @@ class Workload:
     metrics: Mapping[str, Callable[[Any, Any], Tensor]] = field(default_factory=dict)
     forward: Callable[[nn.Module, Any], Any] = lambda model, inputs: model(inputs)
     collate: Callable[[list], Batch] | None = None
-    optimizer: Callable[[nn.Module, RunConfig, float], torch.optim.Optimizer] = optim.build
+    optimizer: Callable[[nn.Module, RunConfig, float], Optimizer | Sequence[Optimizer]] = optim.build
+    schedule: Callable[[int, int, int, RunConfig], float] = optim.lr_factor
+    finish: Finish = field(default_factory=dict)
+    unit: str = ""
+    count: Callable[[Any, Any], Tensor | int] | None = None
 
     def __post_init__(self) -> None:
         for name in ("train", "test"):
@@ -71,10 +86,35 @@ class Workload:
                 raise WorkloadError(f"{name} is {data!r}; expected a data set with a length")
             if not len(data):
                 raise WorkloadError(f"{name} is empty; expected a data set with samples")
+            if isinstance(data, IterableDataset) or not (
+                hasattr(data, "__getitem__") or isinstance(data, ArraySource)
+            ):
+                raise WorkloadError(
+                    f"{name} is a {type(data).__name__}, which only iterates: it cannot give any sample by its number, and so not "
+                    "the same samples on any number of ranks and after a restart; expected a map-style data set (`__getitem__`)"
+                )
         if isinstance(self.model, nn.Module):
             raise WorkloadError("model is a module; expected a function that builds one: `lambda: ...`")
-        if reserved := {"loss", "lr", "samples"} & self.metrics.keys():
+        if reserved := {"loss", "lr", "samples", UNITS} & self.metrics.keys():
             raise WorkloadError(f"metrics: {', '.join(sorted(reserved))} is recorded already: use another name")
+        if unknown := self.finish.keys() - self.metrics.keys():
+            raise WorkloadError(f"finish: {', '.join(sorted(unknown))} is not among the metrics")
+        if bool(self.unit) != bool(self.count):
+            raise WorkloadError("unit and count belong together: what is counted, and how many a batch has")
+
+    def sums(self, outputs: Any, targets: Any) -> dict[str, Any]:
+        """The metrics' sums over a batch; of two sums the second under its name and `COUNT`."""
+        sums = {}
+        for name, metric in self.metrics.items():
+            value = metric(outputs, targets)
+            if isinstance(value, tuple | list):
+                if len(value) != 2:
+                    raise WorkloadError(
+                        f"the metric `{name}` gives {len(value)} values; expected a sum, or (value, count)"
+                    )
+                value, sums[name + COUNT] = value
+            sums[name] = value
+        return sums
 
 
 class Loop(ABC):
@@ -96,11 +136,14 @@ class Loop(ABC):
         """Train inside `recorder`; `received` has the signals so far, and grows."""
 
 
-def batch_size(targets: Any) -> int:
-    """Samples in a batch: the first dimension of the targets, or of the first tensor in them."""
-    while not isinstance(targets, Tensor):
-        targets = next(iter(targets.values() if isinstance(targets, dict) else targets))
-    return len(targets)
+def means(sums: Mapping[str, float], samples: float, finish: Finish) -> dict[str, float]:
+    """Loss and metrics from `sums` (as of `Workload.sums`) over `samples`; NaN where nothing was counted."""
+    values = {}
+    for name, total in sums.items():
+        count = sums.get(name + COUNT, samples)
+        if not name.endswith(COUNT):
+            values[name] = finish.get(name, float)(total / count if count else math.nan)
+    return values
 
 
 def correct(outputs: Tensor, targets: Tensor) -> Tensor:

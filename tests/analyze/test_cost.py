@@ -10,6 +10,7 @@ import pytest
 
 from hpc_utils.analyze import cost, scaling
 from hpc_utils.analyze.recommend import by_machine, describe, of_each, recommend, slug
+from hpc_utils.analyze.scaling import GAIN
 from hpc_utils.launch.cluster import NodeType
 from hpc_utils.records import schema
 
@@ -125,11 +126,19 @@ def test_repeats_that_never_get_there_are_counted_as_longer(target: float, reach
     assert math.isnan(row.seconds_low) == (reached < 3)
 
 
+TIMES = {1: 10000.0, 2: 5200.0, 4: 2900.0, 8: 2000.0, 12: 1990.0}
+
+
+def ladder_records(times: dict[int, float] = TIMES):
+    """Three repeats within 2 %."""
+    return records(
+        *({"world": world, "seconds": seconds, "batch": 768} for world, seconds in times.items()), repeats=3
+    )
+
+
 def ladder(**prices) -> pd.DataFrame:
-    """1, 2, 4, 8 and 12 devices: 10000, 5200, 2900, 2000 and 1950 s of training, three repeats within 2 %."""
-    times = {1: 10000.0, 2: 5200.0, 4: 2900.0, 8: 2000.0, 12: 1950.0}
-    kinds = [{"world": world, "seconds": seconds, "batch": 768} for world, seconds in times.items()]
-    return cost.to_finish(*records(*kinds, repeats=3), prices or PRICES)
+    """1, 2, 4, 8 and 12 devices: 10000, 5200, 2900, 2000 and 1990 s of training."""
+    return cost.to_finish(*ladder_records(), prices or PRICES)
 
 
 def test_the_frontier_holds_what_nothing_beats_in_both() -> None:
@@ -140,21 +149,62 @@ def test_the_frontier_holds_what_nothing_beats_in_both() -> None:
     assert cost.pareto(ladder(), "cost").pareto.all(), "shared ones: fewer devices always cost less"
 
 
-def test_each_purpose_has_its_configuration_and_its_reason(monkeypatch) -> None:
+def test_each_purpose_has_its_configuration_its_verdict_and_its_reason(monkeypatch) -> None:
     monkeypatch.setattr("hpc_utils.analyze.recommend.MINUTES", 30)
     table = ladder(h=WHOLE)
-    found = recommend(table).set_index("purpose")
-    assert found.world_size.to_dict() == {"development": 4, "production": 4, "fastest": 8, "cheapest": 4}
-    assert "within 30 min" in found.reason["development"]
-    assert "70% efficiency" in found.reason["production"] and "86% efficient" in found.reason["production"]
-    assert "the intervals of 2 configurations overlap" in found.caveat["fastest"], "1950 against 2000 s"
-    assert found.caveat["cheapest"] == "" and "GPU-hours" in found.reason["cheapest"]
+    runs, _ = ladder_records()
+    advice = recommend(table, runs).set_index("purpose")
+    chosen = {"development": 4, "production": 4, "fastest": 12, "cheapest": 4, "simplest": 8}
+    assert advice.world_size.to_dict() == chosen
+    assert "within 30 min" in advice.reason["development"]
+    assert "70% efficiency" in advice.reason["production"] and "86% efficient" in advice.reason["production"]
+    assert "GPU-hours" in advice.reason["cheapest"]
+    for purpose in ("fastest", "simplest"):
+        row = advice.loc[purpose]
+        assert row.verdict == "undecided" and row.ratio_low < 1 < row.ratio_high, "1990 against 2000 s"
+        assert row.ratio == pytest.approx(2000 / 1990)
+    assert advice.verdict["cheapest"] == "decided"
+    assert advice.ratio["cheapest"] == pytest.approx(2 * 2000 / 2900), "two nodes for 2000 s, against one for 2900 s"
+    assert advice.ratio_low["cheapest"] > 1
     monkeypatch.setattr("hpc_utils.analyze.recommend.MINUTES", 1)
-    assert recommend(table).reason[0].startswith("no epoch trains faster: 3")
+    assert recommend(table, runs).reason[0].startswith("no epoch trains faster: 3")
+
+
+def test_the_fastest_is_that_of_the_speed_up_and_no_start_of_uneven_length_hides_it() -> None:
+    """Wall times overlap, because set-up takes from 10 to 900 s; the speed-up does not."""
+    runs, epochs = ladder_records({1: 1000.0, 2: 562.0})
+    runs = runs.assign(setup_seconds=[10.0, 900.0, 400.0, 900.0, 10.0, 400.0])
+    table = cost.to_finish(runs, epochs, {})
+    assert table.wall_seconds_low.max() < table.wall_seconds_high.min()
+    two = scaling.efficiency(runs).set_index("world_size").loc[2]
+    assert two.speedup_low > 1
+    advice = recommend(table, runs).set_index("purpose")
+    for purpose in ("fastest", "simplest"):
+        row = advice.loc[purpose]
+        assert (row.world_size, row.verdict) == (2, "decided")
+        assert [row.ratio, row.ratio_low, row.ratio_high] == pytest.approx(two[GAIN[:3]].tolist())
+    assert advice.world_size["cheapest"] == 1
+
+
+def test_turns_decide_what_separate_medians_do_not() -> None:
+    """A machine whose speed varies by a third from run to run, while two devices are 10 % faster in every round."""
+    runs, epochs = ladder_records({1: 1000.0, 2: 1000.0 / 1.1})
+    drift = [1.0, 1.3, 0.8] * 2
+    runs = runs.assign(seconds=runs.seconds * drift, throughput=runs.throughput / drift)
+    epochs["seconds"] = epochs.run_id.map(runs.set_index("run_id").seconds) / 2
+    alone = recommend(cost.to_finish(runs, epochs, {}), runs).set_index("purpose")
+    assert alone.verdict["fastest"] == "undecided" and alone.world_size["simplest"] == 1
+    blocks = [{(f"session {row.repeat}", turn): 1 + 0.01 * (-1) ** (turn * row.world_size) for turn in range(20)}
+              for row in runs.itertuples()]  # fmt: skip
+    runs = runs.assign(blocks=blocks)
+    together = recommend(cost.to_finish(runs, epochs, {}), runs).set_index("purpose")
+    assert together.verdict["fastest"] == "decided" and together.world_size["simplest"] == 2
+    assert together.ratio["fastest"] == pytest.approx(1.1, rel=0.01)
 
 
 def test_each_machine_and_workload_has_its_own_advice() -> None:
     own = ladder(h=WHOLE)
+    runs, _ = ladder_records()
     limited = own.assign(link_gbit=1.0)
     table = pd.concat(
         [own, own.assign(hardware_id="g"), own.head(1).assign(workload="vit"), limited], ignore_index=True
@@ -165,23 +215,20 @@ def test_each_machine_and_workload_has_its_own_advice() -> None:
         "a user's loop has no data set"
     )
     assert list(by_machine(own)) == ["cnn on digits"] and slug("cnn on digits, h") == "cnn-on-digits-h"
-    found = of_each(each)
-    assert found.which.value_counts().to_dict() == dict.fromkeys(each, 4) and of_each({}).empty
+    found = of_each(each, runs)
+    assert found.which.value_counts().to_dict() == dict.fromkeys(each, 5) and of_each({}, runs).empty
     first = found.iloc[0]
     assert first.configuration == describe(first) and len(first.runs) == len(set(first.runs)) == 15
 
 
 def test_without_a_price_device_hours_decide_and_single_runs_are_reported() -> None:
     runs, epochs = records({"world": 1, "seconds": 1000.0}, {"world": 2, "seconds": 700.0})
-    found = recommend(cost.to_finish(runs, epochs, {})).set_index("purpose")
+    found = recommend(cost.to_finish(runs, epochs, {}), runs).set_index("purpose")
     assert found.world_size["cheapest"] == 1 and "device-hours" in found.reason["cheapest"]
+    assert found.world_size["fastest"] == 2 and found.verdict["fastest"] == "undecided"
+    assert found.world_size["simplest"] == 1, "a single run of each does not show that it is slower"
+    assert found.verdict["development"] == "the only one" and math.isnan(found.ratio["development"])
     assert all("a single run" in caveat for caveat in found.caveat)
-    epochs["test_accuracy"] = [0.5, 0.9, 0.5, 0.6]
-    found = recommend(cost.to_accuracy(runs, epochs, 0.9, PRICES))
-    assert set(found.world_size) == {1} and all("1 of 2 configurations" in caveat for caveat in found.caveat)
-    assert "GPU-hours" in found.reason[3], "a configuration without a time does not decide what is compared"
-    with pytest.raises(ValueError, match="nothing to recommend"):
-        recommend(cost.to_accuracy(runs, epochs, 0.95, PRICES))
 
 
 def test_limited_links_are_measured_against_one_device_which_needs_none() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hpc_utils import paths, records
-from hpc_utils.analyze import cost, points
+from hpc_utils.analyze import cost, points, scaling
 from hpc_utils.analyze.cost import summary
 from hpc_utils.publish import exports, formatting
 from hpc_utils.publish.documents import colophon
@@ -49,6 +49,24 @@ def test_a_workload_without_accuracy_has_its_own_metric_or_its_loss(found) -> No
     own = points.learned(found.runs, plain.assign(test_r2=-1.0 * plain.epoch))
     assert set(own.metric) == {"test_r2"} and set(own.unit) == {"ratio"}
     assert (own.value == -own.epochs).all() and own.value_low.isna().all(), "no interval of negative values"
+
+
+def test_every_metric_of_a_workload_is_there_accuracy_first(found) -> None:
+    table = points.learned(found.runs, found.epochs.assign(test_r2=0.5, test_mirrored_accuracy=0.7))
+    assert table.metric.drop_duplicates().tolist() == ["test_accuracy", "test_r2", "test_mirrored_accuracy"]
+    assert table.metric.value_counts().unique().tolist() == [8]
+    assert table[table.metric == "test_accuracy"].equals(points.learned(found.runs, found.epochs))
+    configurations = scaling.comparison(found.runs, found.epochs.assign(test_r2=0.5))
+    assert len(configurations) == 8 and set(configurations.metric) == {"test_accuracy"}
+
+
+def test_tokens_per_second_are_tokens_over_the_time_of_training(found) -> None:
+    assert points.unit_rates(found.runs).empty
+    runs = found.runs.assign(unit="tokens", units=3.0 * found.runs.samples)
+    rates, speeds = points.unit_rates(runs), scaling.throughput(runs)
+    assert set(rates.metric) == {"tokens per second"} and rates.runs.tolist() == speeds.runs.tolist()
+    for end in ("", "_low", "_high"):
+        assert rates[f"value{end}"].tolist() == pytest.approx((3 * speeds[f"throughput{end}"]).tolist())
 
 
 def test_the_chapter_the_colophon_and_the_system_s_page_count_alike() -> None:

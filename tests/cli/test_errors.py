@@ -97,11 +97,13 @@ def test_a_watched_status_shows_each_change_once_and_ends_with_the_last_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     states = iter([JobState("PENDING"), JobState("RUNNING"), JobState("RUNNING"), JobState("FAILED")])
-    monkeypatch.setattr(slurm_commands, "jobs", lambda ids: {"7": slurm_commands.Job("7", next(states))})
     monkeypatch.setattr(cli.jobs, "connect_to_submissions", lambda study: ())
     monkeypatch.setattr(cli.jobs, "EVERY", 0)
     with workspace.using(HPC_RESULTS=str(tmp_path)):
-        Submission.begin("strong", "strong-there", "there", "cpu").add("7", [])
+        made = Submission.begin("strong", "strong-there", "there", "cpu")
+        made.add("7", [])
+        named = {"name": f"{made.job_name}-report"}
+        monkeypatch.setattr(slurm_commands, "jobs", lambda ids: {"7": slurm_commands.Job("7", next(states), **named)})
         done = CliRunner().invoke(cli.main, ["status", "--watch"])
     assert done.exit_code == 0, done.output
     assert [line.split()[0] for line in done.stdout.splitlines()[:-1]] == ["PENDING", "RUNNING", "FAILED"]

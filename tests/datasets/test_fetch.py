@@ -140,9 +140,9 @@ def test_a_full_disk_leaves_nothing_behind(monkeypatch, small_mnist, data):
 
 
 NO_LOCKS = """
-import filelock
-def none(*_, **__): raise NotImplementedError
-filelock.FileLock.acquire = none
+import errno, fcntl
+def none(*_): raise OSError(errno.ENOLCK, "no locks available")
+fcntl.flock = none
 """
 STALL = """
 import os, time

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from hpc_utils import paths, rehearsal
+from hpc_utils.analyze.profiles import peaks
 from hpc_utils.launch import cluster as clusters
 from hpc_utils.launch import cluster_draft, slurm_commands
 from hpc_utils.launch.cluster_draft import Nodes
@@ -82,6 +83,21 @@ def test_a_draft_is_a_cluster_file_with_every_guess_explained(folder: Path) -> N
     assert (site.slurm.account, site.slurm.options) == ("", ["--hint=nomultithread"])
     assert "FILL IN: one of theory, vision" in text
     assert 'precisions = ["fp32", "fp16"]  # FILL IN' in text
+
+
+def test_a_slice_of_a_gpu_is_named_and_is_one_device(folder: Path) -> None:
+    mig = nodes("mig", 2, cores=56, gpus=7, gres="nvidia_h100_80gb_hbm3_1g.10gb")
+    (folder / "s.toml").write_text(cluster_draft.draft("s", [mig], []))
+    node = clusters.read_cluster("s").node()
+    assert (node.gpu, node.gpus, node.gres) == ("h100-1g-10gb", 1, "gpu:nvidia_h100_80gb_hbm3_1g.10gb")
+    assert peaks.find_peak(node.gpu) is None
+
+
+def test_a_machine_without_slurm_names_the_files_to_copy(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "lumi-g.toml").write_text("")
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(slurm_commands.SlurmError, match="lumi-g"):
+        cluster_draft.init("mine")
 
 
 def test_a_short_partition_shortens_the_jobs_and_types_have_names_of_their_own(folder: Path) -> None:

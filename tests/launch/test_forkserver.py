@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,6 +16,7 @@ import pytest
 import torch
 
 from hpc_utils import records, workspace
+from hpc_utils.config import ConfigError
 from hpc_utils.launch import forkserver, preload
 from hpc_utils.records.folder import read_json
 from tests.train.support import same
@@ -161,3 +163,12 @@ def test_a_killed_forkserver_ends_the_run_and_leaves_nothing(bench: Bench) -> No
     assert running.end().code == 1
     assert bench.left() == []
     assert bench.status()["state"] == "failed" and kept(bench.run)
+
+
+def test_ranks_that_could_not_meet_are_not_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreachable(*_: object, **__: object) -> None:
+        raise OSError(101, "Network is unreachable")
+
+    monkeypatch.setattr(socket, "create_connection", unreachable)
+    with pytest.raises(ConfigError, match=r"127\.0\.0\.1"):
+        forkserver.LocalRanks([], 2, {}, tmp_path / "log", cold=False)

@@ -157,8 +157,12 @@ def test_a_recorded_loop_is_repeated_with_its_parameters(bench: Bench, monkeypat
 def test_a_loop_started_by_hand_is_identified_by_its_code(bench: Bench) -> None:
     script = write_loop(bench.folder)
     environment = workspace.child_environment() | {"HPC_RESULTS": str(bench.results)}
-    for width in (8, 9):
-        script.write_text(LOOP.replace("default=8", f"default={width}"))
+    for width, given in ((8, ""), (9, ", sources=[__file__]")):
+        script.write_text(
+            LOOP.replace("default=8", f"default={width}").replace(
+                "args.global_batch) as", f"args.global_batch{given}) as"
+            )
+        )
         subprocess.run([sys.executable, script], cwd=bench.folder, env=environment, check=True, capture_output=True)
     sources = {config(run)["source"] for run in bench.runs}
     assert len(bench.runs) == 2 and len(sources) == 2

@@ -66,6 +66,40 @@ def test_tasks_of_an_array_that_never_started_are_known(tool) -> None:
         slurm_commands.nodes("none-such")
 
 
+def test_the_queue_knows_what_is_active_and_the_accounting_which_lags_how_it_ended(tool) -> None:
+    """sacct has the first task waiting for seconds after squeue has its end."""
+    accounted = ["7_0|PENDING|0:0|None assigned|x|/f", "7_1|FAILED|3:0|n1|x|/f", "7_2|RUNNING|0:0|n1|x|/f",
+                 "8|PENDING|0:0|None assigned|x|/f"]  # fmt: skip
+    queued = ["7_0|COMPLETED|None|0:00|n1|x|/f", "7_1|FAILED|NonZeroExitCode|0:00|n1|x|/f",
+              "7_2|RUNNING|None|1:00|n1|x|/f"]  # fmt: skip
+    for name, output in (("sacct", accounted), ("squeue", queued)):
+        tool(name, "\n".join(f"echo '{row}'" for row in output))
+    jobs = slurm_commands.jobs(["7", "8"])
+    assert {name: (str(job.state), job.reason) for name, job in jobs.items()} == {
+        "7_0": ("COMPLETED", ""),
+        "7_1": ("FAILED", "exit code 3:0"),
+        "7_2": ("RUNNING", ""),
+        "8": ("PENDING", ""),
+    }
+    assert jobs["7_2"].left == 60
+
+
+@pytest.mark.parametrize("answer", ["17", "17;leonardo", "Your quota: 3 of 10 h\nsbatch: lua: ok\n17"])
+def test_the_last_line_of_sbatch_is_the_id_whatever_a_wrapper_prints_before(tool, tmp_path, answer: str) -> None:
+    tool("sbatch", f"printf '%s\\n' '{answer}'")
+    assert slurm_commands.sbatch([], tmp_path / "x.sbatch") == "17"
+
+
+@pytest.mark.parametrize("answer", ["", "17\nPlease cite us", "Submitted batch job 17", "17 18", "job 3 queued\n"])
+def test_any_other_answer_of_sbatch_is_refused_with_what_was_printed(tool, tmp_path, answer: str) -> None:
+    tool("sbatch", f"printf '%s\\n' '{answer}'; echo 'sbatch: a word on stderr' >&2")
+    with pytest.raises(slurm_commands.SlurmError) as refused:
+        slurm_commands.sbatch([], tmp_path / "x.sbatch")
+    message = str(refused.value)
+    assert all(line in message for line in [*answer.splitlines(), "a word on stderr"])
+    assert "\n" not in message
+
+
 def test_no_argument_reaches_a_shell(tool, tmp_path) -> None:
     """Whatever a name holds, the command gets it as it stands."""
     received = tmp_path / "received"

@@ -18,7 +18,7 @@ from hpc_utils.launch import cluster as clusters
 from hpc_utils.launch import slurm_commands, status, submit
 from hpc_utils.launch import study as studies
 from hpc_utils.launch.request import Layout, prepare
-from hpc_utils.launch.submit import ARRAY, Submission, _groups, read_task, submissions, write_points
+from hpc_utils.launch.submit import ARRAY, Submission, _groups, queued, read_task, submissions, write_points
 from hpc_utils.launch.target import Target, Variant
 from hpc_utils.provenance.gpu import Gpu
 from hpc_utils.records import RunFolder, compute_profile, probes, read_study
@@ -521,7 +521,58 @@ def test_a_failed_report_names_its_log_and_the_command_that_writes_it(results: P
     made = Submission.begin("small", "small-there", "there", "cpu")
     made.add("8", [])
     made.log("8").write_text("ValueError: a chapter failed\n")
-    ended = slurm_commands.Job("8", slurm_commands.JobState("FAILED"))
+    ended = slurm_commands.Job("8", slurm_commands.JobState("FAILED"), name=f"{made.job_name}-report")
     monkeypatch.setattr(slurm_commands, "jobs", lambda ids: {"8": ended})
     (entry,) = status.entries("small")
     assert entry.has_failed and entry.advice == "`hpc logs 8`, then `hpc report small-there`"
+
+
+def slurm_job(task: str, state: str, name: str) -> slurm_commands.Job:
+    return slurm_commands.Job(task, slurm_commands.JobState(state), name=name)
+
+
+def test_the_job_that_has_an_id_after_a_restart_of_slurm_is_not_the_one_that_had_it_before(
+    results: Path, monkeypatch
+) -> None:
+    """The controller counts from 1 again: of two submissions only the later one's jobs are in the queue."""
+    earlier = Submission.begin("small", "small-there", "there", "cpu")
+    earlier = earlier.model_copy(update={"job_name": earlier.job_name.replace("hpc-small-", "hpc-small-0101-")})
+    earlier.add("1", [["complete"], ["lost"]])
+    later = Submission.begin("small", "small-there", "there", "cpu")
+    later.add("1", [["waits"], ["runs"]])
+    RunFolder.claimed(results / "runs/complete").close("complete")
+    queue = {"1_0": slurm_job("1_0", "PENDING", later.job_name), "1_1": slurm_job("1_1", "RUNNING", later.job_name)}
+    monkeypatch.setattr(slurm_commands, "jobs", lambda ids: queue)
+    states = {entry.run_id: str(entry.state) for entry in status.entries("small")}
+    assert states == {"complete": "COMPLETED", "lost": "LOST", "waits": "PENDING", "runs": "RUNNING"}
+    assert queued() == {"waits": "1", "runs": "1"}
+
+
+def test_the_jobs_of_a_submission_of_an_earlier_version_go_by_their_ids(results: Path, monkeypatch) -> None:
+    made = Submission.begin("small", "small-there", "there", "cpu").model_copy(update={"job_name": ""})
+    made.add("1", [["run"]])
+    monkeypatch.setattr(slurm_commands, "jobs", lambda ids: {"1_0": slurm_job("1_0", "RUNNING", "hpc-small")})
+    assert queued() == {"run": "1"}
+
+
+def test_the_report_waits_for_the_jobs_of_earlier_submissions_too(write, monkeypatch, tmp_path: Path) -> None:
+    numbers = itertools.count(1)
+    options: list[list[str]] = []
+    monkeypatch.setattr(slurm_commands, "sbatch", lambda given, *_, **__: options.append(given) or str(next(numbers)))
+    monkeypatch.setattr(slurm_commands, "jobs", lambda ids: {})
+    (tmp_path / "cluster.toml").write_text(CLUSTER)
+    command = ["submit", write(GOOD), "--cluster", str(tmp_path / "cluster.toml")]
+    output(*command, "--repeats", "1")
+    (first,) = submissions()
+    arrays = [job for job in first.jobs if job.runs]
+    still = {f"{arrays[0].id}_0": slurm_job(f"{arrays[0].id}_0", "RUNNING", first.job_name)}
+    complete = [run for job in arrays for run in job.runs if run != arrays[0].runs[0]]
+    for run in complete:
+        RunFolder.claimed(paths.runs() / run).close("complete")
+    monkeypatch.setattr(slurm_commands, "jobs", lambda ids: still)
+    output(*command, "--repeats", "2")
+    second = submissions()[-1]
+    (waits,) = (option for option in options[-1] if option.startswith("--dependency=afterany:"))
+    awaited = set(waits.partition(":")[2].split(":"))
+    assert awaited == {arrays[0].id} | {job.id for job in second.jobs if job.runs}
+    assert arrays[0].runs[0] not in [run for job in second.jobs for run in job.runs]

@@ -30,6 +30,10 @@ def diverged():
     return dataclasses.replace(small(), loss=lambda outputs, targets: outputs.sum() * float("nan"))
 def vector():
     return dataclasses.replace(small(), metrics={"accuracy": lambda outputs, targets: outputs.argmax(1) == targets})
+def averaged():
+    return dataclasses.replace(small(), metrics={"size": lambda outputs, targets: outputs.abs().mean()})
+def unpaired():
+    return dataclasses.replace(small(), collate=lambda samples: {"x": torch.zeros(3, 2)})
 def broken():
     return small(width=0)
 def none():
@@ -94,7 +98,8 @@ def test_a_slow_workload_has_few_steps_and_its_own_optimizer_and_rare_tests(fold
 
 @pytest.mark.parametrize(
     "workload",
-    ["nowhere:f", "drafted:f", "drafted:none", "drafted:broken", "drafted:raising", "drafted:diverged", "drafted:vector", "cnm"],
+    ["nowhere:f", "drafted:f", "drafted:none", "drafted:broken", "drafted:raising", "drafted:diverged", "drafted:vector",
+     "drafted:averaged", "drafted:unpaired", "cnm"],
 )  # fmt: skip
 def test_a_wrong_workload_drafts_nothing(folder: Path, workload: str) -> None:
     done = new("mine", "--workload", workload)

@@ -125,8 +125,10 @@ def costs(own: ResultSet) -> Pins:
     alike = spent[spent.seconds.notna() & spent.link_gbit.isna()]
     for name, group in alike.groupby(["workload", "dataset"]):
         if len(group) > 1:
-            chosen = recommend.recommend(group).assign(of=name[0])
-            advice |= rows(chosen, "of purpose", "precision parallel ranks=world_size batch=global_batch")
+            chosen = recommend.recommend(group, own.runs).assign(of=name[0])
+            advice |= rows(
+                chosen, "of purpose", "precision parallel ranks=world_size batch=global_batch verdict ratio+"
+            )
     return {"cost of equal work": found, "recommended": advice}
 
 

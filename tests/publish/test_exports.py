@@ -56,6 +56,14 @@ def test_a_table_rests_on_the_runs_of_its_columns_or_of_its_caller(result_set: P
     assert found.frame("laptop-scaling-t").runs.tolist() == [f"{one} {other}", other]
 
 
+def test_a_set_without_runs_shows_a_committed_one_and_keeps_nothing(results: Path) -> None:
+    chapter = Chapter("x", required=False, example="shares")
+    chapter.export(ONE, "t", "It.")
+    chapter.close()
+    assert len(chapter.runs) and not results.exists()
+    assert not (paths.reference() / "shares/exports/x.json").exists()
+
+
 def test_invalid_exports_are_refused(result_set: Path) -> None:
     chapter = Chapter("x")
     for add in (lambda: chapter.export(ONE, "t", ""), lambda: chapter.figure(chart(ONE))):

@@ -12,6 +12,7 @@ def test_runs_of_a_repeat_take_turns_in_one_job(desk: Desk) -> None:
     study.write_text(study.read_text().replace("steps_per_epoch = 6", "steps_per_epoch = 12"))
     desk.hpc("submit", study, "--cluster", "rehearsal", "--turns", "--wait", HPC_SHARED="1")
     (submission,) = submissions(desk)
+    assert records.studies(desk.results)[0].command.endswith("--turns")
     job, report = submission["jobs"]
     assert job["tasks"] == [0, 0] and report["tasks"] == []
     record_set = records.load(desk.results)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
@@ -63,3 +65,14 @@ def make() -> Workload:
         forward=lambda model, inputs: model(inputs["x"]),
         optimizer=groups,
     )
+
+
+def several() -> Workload:
+    """With an optimizer for matrices, and another for all else."""
+    return dataclasses.replace(make(), optimizer=two)
+
+
+def two(model: nn.Module, config, lr: float) -> list[torch.optim.Optimizer]:
+    wide = [p for p in model.parameters() if p.ndim > 1]
+    narrow = [p for p in model.parameters() if p.ndim <= 1]
+    return [torch.optim.SGD(wide, lr, momentum=0.9), torch.optim.AdamW(narrow, lr / 10)]

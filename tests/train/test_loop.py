@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -122,7 +123,7 @@ def test_real_runs_write_the_schemas_columns_and_no_other(recorded) -> None:
     empty = {name for name, value in tables["run"].items() if value is None}
     allocated = {f"{what}_allocated_bytes" for what in ("peak", "mean", "mode")}
     machine = {"commit", "dirty", "job_id", "pinned", "energy_joules", "energy_source"} | allocated
-    unused = {"share_period", "throttled_seconds", "link_gbit"}
+    unused = {"share_period", "throttled_seconds", "link_gbit", "unit", "units"}
     assert empty - machine == {"backend", "steps_per_epoch", "profile"} | unused, "parallel=none has no process group"
     assert {path.name for path in result.path.iterdir()} == {
         "claims", "epochs.csv", "provenance.json", "ranks.csv", "run.json", "status.json", "steps.csv.gz"
@@ -136,6 +137,21 @@ def test_dropout_and_norms_know_training_from_evaluation(module: Callable) -> No
     import modes as workload
 
     assert workload.modes == ([True] * 3 + [False] * 2) * 2
+
+
+@pytest.mark.parametrize("options", [{}, {"accumulate": 2}, {"precision": "fp16"}])
+def test_a_clipped_gradient_has_the_norm(results: Path, options: dict) -> None:
+    """Of plain SGD's first step, in fp16 after the loss was unscaled; a norm that is not reached changes nothing."""
+    plain = {"momentum": 0.0, "weight_decay": 0.0, "lr": 0.5, "lr_scaling": "none", "lr_warmup_epochs": 0.0}
+    step = BRIEF | plain | {"steps_per_epoch": 1} | options
+
+    def moved(**more: Any) -> float:
+        changes = [value - before[name] for name, value in fit(**step | more)[1].items()]
+        return float(torch.stack([change.norm() for change in changes]).norm())
+
+    before = fit(**step | {"lr": 1e-30})[1]
+    assert moved(clip_norm=0.01) == pytest.approx(0.5 * 0.01, rel=1e-3)
+    assert moved(clip_norm=1e6) == moved() > 0.05
 
 
 # -- runs that end early -----------------------------------------------------------------------------------

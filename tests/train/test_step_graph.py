@@ -86,7 +86,7 @@ def test_an_optimizer_of_zero_state_steps_like_a_fresh_one(kind: type) -> None:
     weights[0].grad = torch.randn(5)
     used.step()
     weights[0].data.fill_(1)
-    step_graph.zero_state(used)
+    step_graph.zero_state([used])
     for _ in range(3):
         gradient = torch.randn(5)
         for weight, optimizer in zip(weights, (used, fresh), strict=True):
@@ -121,7 +121,7 @@ def test_a_batch_on_the_host_is_refused() -> None:
 @pytest.mark.parametrize(
     "options",
     [{}, {"workload": "resnet18"}, {"precision": "fp16"}, {"accumulate": 4}, {"optimizer": "adamw", "lr": 0.01},
-     {"loader": "host"}, {"cutout": 3}],
+     {"loader": "host"}, {"cutout": 3}, {"clip_norm": 0.1}, {"clip_norm": 0.1, "precision": "fp16"}],
     ids=lambda options: " ".join(map(str, options.values())) or "fp32",
 )  # fmt: skip
 def test_a_replayed_step_trains_as_an_eager_one(results, parallel: str, options: dict) -> None:

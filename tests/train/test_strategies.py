@@ -31,6 +31,7 @@ pytestmark = pytest.mark.timeout(600)  # two ranks train some forty models
 CNN = {"workload": "cnn", "epochs": 2, "steps_per_epoch": 6, "global_batch": 32, "eval_batch": 50, "lr": 0.3}
 CNN |= {"save_weights": True}
 OWN = CNN | {"workload": "tests.train.stacked:make", "global_batch": 16, "eval_batch": 10, "lr": 0.02}
+SEVERAL = OWN | {"workload": "tests.train.stacked:several"}  # optimizers
 POWERSGD = CNN | {"comm_hook": "powersgd", "epochs": 4, "steps_per_epoch": 20, "global_batch": 64}
 
 RUNS = {
@@ -38,6 +39,10 @@ RUNS = {
     "small buckets": CNN | {"bucket_mb": 0.1},
     "static graph": CNN | {"static_graph": True},
     "accumulated": CNN | {"accumulate": 4},
+    "clipped": CNN | {"clip_norm": 0.1},
+    "clipped zero1": CNN | {"clip_norm": 0.1, "parallel": "zero1"},
+    "clipped fsdp": CNN | {"clip_norm": 0.1, "parallel": "fsdp"},
+    "clipped fsdp, fp16": CNN | {"clip_norm": 0.1, "parallel": "fsdp", "precision": "fp16", "accumulate": 2},
     "fp16 hook": CNN | {"comm_hook": "fp16"},
     "bf16 hook": CNN | {"comm_hook": "bf16"},
     "bf16 hook, accumulated": CNN | {"comm_hook": "bf16", "accumulate": 4},
@@ -55,6 +60,9 @@ RESUMED = {
     "powersgd": OWN | {"comm_hook": "powersgd"},
     "zero1": OWN | {"parallel": "zero1"},
     "fsdp": OWN | {"parallel": "fsdp"},
+    "several": SEVERAL,
+    "several zero1": SEVERAL | {"parallel": "zero1"},
+    "several fsdp": SEVERAL | {"parallel": "fsdp"},
     "fsdp, fp16": CNN | {"parallel": "fsdp", "precision": "fp16", "momentum": 0.0, "accumulate": 2},
 }
 COLD = {"ddp": 0, "powersgd": 1, "zero1": 0, "fsdp": 0}  # warm-up steps
@@ -70,7 +78,8 @@ def each_rank() -> dict:
     class Inspected(loop.Trainer):
         def run(self) -> None:
             super().run()
-            local = getattr(self.optimizer, "optim", self.optimizer)  # of ZeroRedundancyOptimizer: this rank's own
+            (optimizer,) = self.optimizers
+            local = getattr(optimizer, "optim", optimizer)  # of ZeroRedundancyOptimizer: this rank's own
             state = [value for own in local.state.values() for value in own.values()]
             for name, values in (("state", state), ("weights", self.model.parameters())):
                 own = [value.to_local() if isinstance(value, DTensor) else value for value in values]
@@ -105,7 +114,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Two:
 @pytest.mark.parametrize(
     ("name", "like"),
     [
-        ("small buckets", "ddp"), ("static graph", "ddp"), ("zero1", "ddp"),
+        ("small buckets", "ddp"), ("static graph", "ddp"), ("zero1", "ddp"), ("clipped zero1", "clipped"),
         ("own zero1", "own"), ("own fsdp, recomputed", "own fsdp"),
     ],
 )  # fmt: skip
@@ -116,7 +125,7 @@ def test_what_only_moves_things_trains_the_same_bit_by_bit(two: Two, name: str, 
 @pytest.mark.parametrize(
     ("name", "like", "most"),
     [
-        ("fsdp", "ddp", 1e-5), ("own fsdp", "own", 1e-4), ("accumulated", "ddp", 1e-5), ("fsdp, accumulated", "fsdp", 1e-5),
+        ("fsdp", "ddp", 1e-5), ("clipped fsdp", "clipped", 1e-5), ("own fsdp", "own", 1e-4), ("accumulated", "ddp", 1e-5), ("fsdp, accumulated", "fsdp", 1e-5),
     ],
 )  # fmt: skip
 def test_what_adds_up_in_another_order_trains_the_same_to_rounding(
@@ -133,6 +142,11 @@ def test_compressed_gradients_are_others_and_learn(two: Two) -> None:
         assert 1e-6 < distance(two.saved(name), two.saved("ddp")) < 2e-3
     assert distance(two.saved("straight powersgd"), two.saved("straight ddp")) > 1e-3, "it was not compressed"
     assert two.tables("powersgd, small buckets")["epochs"].test_accuracy.iloc[-1] > 0.8
+
+
+def test_gradients_are_clipped_by_the_norm_over_all_ranks(two: Two) -> None:
+    assert distance(two.saved("clipped"), two.saved("ddp")) > 0.01, "nothing was clipped"
+    assert distance(two.saved("clipped fsdp, fp16"), two.saved("clipped")) < 2e-3
 
 
 def test_gradients_are_reduced_once_a_step(two: Two) -> None:
@@ -167,6 +181,12 @@ def test_a_resumed_run_ends_with_the_same_weights(two: Two, name: str) -> None:
     for column in ("train_loss", "test_loss", "samples"):
         resumed, straight = (two.tables(which)["epochs"][column].tolist() for which in (ours, theirs))
         assert resumed == pytest.approx(straight, rel=_rounding(name), abs=0)
+
+
+def test_several_optimizers_train_the_same_on_any_strategy(two: Two) -> None:
+    assert distance(two.saved("straight several"), two.saved("straight ddp")) > 1e-3
+    assert same(two.saved("straight several zero1"), two.saved("straight several"))
+    assert distance(two.saved("straight several fsdp"), two.saved("straight several")) < 1e-4
 
 
 def test_weights_are_whole_and_the_plain_models(two: Two) -> None:

@@ -26,6 +26,7 @@ from hpc_utils.records.folder import read_json
 from hpc_utils.train import Recorder, Result, train
 from hpc_utils.train.vision import small_cnn
 
+from . import tokens
 from .forked import Ranks, Two, trained
 from .support import BRIEF, PHASES, distance, fit, remarks, same
 from .test_profile_window import ranges
@@ -96,6 +97,7 @@ def each_rank() -> dict:
     run("weak", WEAK)
     run("compiled", BRIEF | {"compile": "default", "warmup_steps": 1, "loader": "device"})
     run("counted", {"workload": "counted:make", "epochs": 1, "global_batch": 8, "eval_batch": 5})
+    run("tokens", tokens.RUN)
     run("slow", SLOW)
     run("profiled", PROFILED)
     dist.init_process_group("gloo")
@@ -180,7 +182,7 @@ def test_a_fixed_batch_per_device_is_the_global_batch_over_the_ranks(two: Two) -
 
 def test_every_recorded_number_of_samples_is_counted_once(two: Two) -> None:
     loaded = records.load(two.results)
-    assert loaded.refused == {} and loaded.unfinished == {} and len(loaded.runs) == 8
+    assert loaded.refused == {} and loaded.unfinished == {} and len(loaded.runs) == 9
     epochs = loaded.epochs.merge(loaded.runs[["run_id", "global_batch", "world_size"]], on="run_id")
     assert (epochs.samples == epochs.steps * epochs.global_batch).all()
     assert (epochs.world_size == 2).all() and (epochs.padded_samples == 0).all()
@@ -189,6 +191,14 @@ def test_every_recorded_number_of_samples_is_counted_once(two: Two) -> None:
     assert strong["ranks"].samples.tolist() == strong["epochs"].samples.tolist() == [1408, 1408]
     assert strong["epochs"].dropped_samples.tolist() == [1437 - 1408] * 2
     assert counted.train_seen * 16 == 2**16 - 1 and counted.test_seen * 11 == pytest.approx(2**11 - 1, abs=1e-6)
+
+
+def test_quotients_and_tokens_are_exact_over_ranks_of_unequal_lengths(two: Two) -> None:
+    epochs = two.tables("tokens")["epochs"]
+    for part, data in (("train", tokens.make().train), ("test", tokens.make().test)):
+        for name in ("perplexity", "accuracy", "penalty"):
+            assert epochs[f"{part}_{name}"].tolist() == pytest.approx([tokens.exact(data)[name]] * 2, rel=1e-6)
+    assert epochs.units.tolist() == [tokens.exact(tokens.make().train)["tokens"]] * 2
 
 
 def test_time_is_the_longest_ranks_and_begins_when_all_are_there(two: Two) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,14 +12,16 @@ import numpy as np
 import pytest
 import torch
 
+from hpc_utils import paths
 from hpc_utils.config import RunConfig
 from hpc_utils.datasets import Images
 from hpc_utils.records.folder import read_json
 from hpc_utils.train import WorkloadError, train, vision
 from hpc_utils.train.resolve import resolve
 
+from . import tokens
 from .conftest import OUTSIDE
-from .support import fit, same
+from .support import after_steps, fit, resumed, same
 
 OWN = {"workload": "outside:make", "epochs": 2, "global_batch": 32, "threads_per_rank": 1}
 
@@ -47,6 +51,55 @@ WRONG = """
 
     def averaged():
         return dataclasses.replace(make(), metrics={"size": lambda outputs, targets: outputs.abs().mean()})
+
+    def halved():
+        mean = lambda outputs, targets: (outputs.abs().mean(), len(targets))
+        return dataclasses.replace(make(), metrics={"size": mean})
+
+    def threefold():
+        return dataclasses.replace(make(), metrics={"size": lambda outputs, targets: [outputs.sum()] * 3})
+
+    class Stream(torch.utils.data.IterableDataset):
+        def __len__(self):
+            return 7
+
+        def __iter__(self):
+            return iter(Points(7, 1))
+
+    def streamed():
+        return dataclasses.replace(make(), test=Stream())
+
+    def loaded():
+        return dataclasses.replace(make(), train=torch.utils.data.DataLoader(Points(7, 1)))
+
+    def unpaired():
+        return dataclasses.replace(make(), collate=lambda samples: {"x": torch.zeros(3), "y": torch.zeros(3)})
+
+    def triple():
+        return dataclasses.replace(make(), collate=lambda samples: [torch.zeros(3)] * 3)
+
+    @dataclasses.dataclass
+    class Sample:
+        x: torch.Tensor
+
+    def ragged():
+        return dataclasses.replace(make(), train=[Sample(torch.zeros(2))] * 96)
+
+    def untargeted():
+        collate = lambda samples: ({"x": torch.zeros(len(samples), 4)}, None)
+        return dataclasses.replace(make(), collate=collate, loss=lambda outputs, targets: outputs.sum(), metrics={})
+
+    def several():
+        return dataclasses.replace(make(), optimizer=lambda model, config, lr: [model.parameters()])
+
+    def scheduled():
+        return dataclasses.replace(make(), schedule=lambda step, steps, per_epoch, config: 1.0)
+
+    def finished():
+        return dataclasses.replace(make(), finish={"left": abs})
+
+    def uncounted():
+        return dataclasses.replace(make(), unit="points")
 
     def empty():
         return make(test_size=0)
@@ -86,7 +139,19 @@ REFUSED = [
     ("outside:empty", "test is empty"),
     ("outside:named", "metrics: loss"),
     ("outside:counted", "test accuracy is 2"),
-    ("outside:averaged", "the metric `size` is a mean over the batch"),
+    ("outside:averaged", "the metric `size` is no sum"),
+    ("outside:halved", "the metric `size` is no sum"),
+    ("outside:streamed", "test is a Stream, which only iterates.*map-style"),
+    ("outside:loaded", "train is a DataLoader"),
+    ("outside:unpaired", r"a batch is a dict; expected \(inputs, targets\)"),
+    ("outside:triple", "a batch is a list of 3"),
+    ("outside:threefold", "the metric `size` gives 3 values"),
+    ("outside:ragged", "Sample.*collate"),
+    ("outside:untargeted", "the targets of a batch are None"),
+    ("outside:several", "optimizer returned <generator"),
+    ("outside:scheduled", "gamma, schedule: .* own schedule"),
+    ("outside:finished", "finish: left"),
+    ("outside:uncounted", "unit and count"),
     ("outside:unused", "depend on head.weight, head.bias,"),
     ("outside:make", "does not take these workload_args.*'depht'"),
 ]
@@ -100,13 +165,12 @@ def test_what_is_no_workload_is_refused_in_one_line(module: Callable, results: P
         module(name.partition(":")[0], text)
     arguments = {"depht": 3} if name == "outside:make" else {}
     more = {"loader_workers": 1} if name == "outside:whole" else {"epochs": 1, "global_batch": 32}
+    more |= {"schedule": "step", "gamma": 0.5} if name == "outside:scheduled" else {}
     with pytest.raises(WorkloadError, match=why) as caught:
         train(RunConfig(workload=name, workload_args=arguments, **more))
     assert "\n" not in str(caught.value)
-    in_the_run = name.removeprefix("outside:") in (
-        "wrong", "whole", "untested", "built", "empty", "named", "counted", "averaged", "unused",
-    )  # fmt: skip
-    assert (results / "runs").exists() == in_the_run
+    is_made = name.startswith("outside:") and name not in ("outside:mak", "outside:instance", "outside:make")
+    assert (results / "runs").exists() == is_made
 
 
 def test_ones_own_workload_is_found_in_the_working_folder(module: Callable, monkeypatch, tmp_path: Path) -> None:
@@ -155,6 +219,78 @@ def test_a_collate_function_makes_the_batches(module: Callable) -> None:
             return model(inputs)
     """)  # fmt: skip
     fit(**OWN, warmup_steps=0, evaluate_every=2)
+
+
+@pytest.mark.parametrize("options", [{}, {"accumulate": 4}, {"loader_workers": 1, "eval_batch": 4}])
+def test_quotients_of_sums_are_those_over_all_tokens(results: Path, options: dict) -> None:
+    """A model of the Transformers library's form, sequences of several lengths, and a second loss."""
+    tables = train(RunConfig(**tokens.RUN, **options)).tables()
+    for part, data in (("train", tokens.make().train), ("test", tokens.make().test)):
+        for name, value in tokens.exact(data).items():
+            if name != "tokens":
+                assert tables["epochs"][f"{part}_{name}"].tolist() == pytest.approx([value] * 2, rel=1e-6)
+    assert tables["epochs"].units.tolist() == [tokens.exact(tokens.make().train)["tokens"]] * 2
+    assert (tables["run"]["unit"], tables["run"]["units"]) == ("tokens", tables["epochs"].units.sum())
+
+
+TRANSFORMERS = """
+    from dataclasses import dataclass
+    from types import SimpleNamespace
+    import torch
+    from torch import nn
+
+    GPT2Config = SimpleNamespace
+
+    @dataclass
+    class Output:
+        loss: torch.Tensor
+        logits: torch.Tensor
+
+    class GPT2LMHeadModel(nn.Module):
+        def __init__(self, config):
+            super().__init__()
+            self.words, self.head = nn.Embedding(config.vocab_size, config.n_embd), nn.Linear(config.n_embd, config.vocab_size)
+
+        def get_input_embeddings(self):
+            return self.words
+
+        def forward(self, *, input_ids, attention_mask, labels):
+            logits = self.head(self.words(input_ids) * attention_mask[..., None])
+            predicted = logits[:, :-1].flatten(0, 1)
+            return Output(nn.functional.cross_entropy(predicted, labels[:, 1:].flatten(), ignore_index=-100), logits)
+"""
+
+
+def test_the_language_model_of_the_page(module: Callable) -> None:
+    """With a stand-in for the library: its form is what matters."""
+    page = (paths.root() / "docs/your-model.md").read_text()
+    module("transformers", TRANSFORMERS)
+    module("my_text", re.search(r"^```py\n(.*?)^```$", page, re.M | re.S)[1])
+    tables = train(RunConfig(**OWN | {"workload": "my_text:gpt", "steps_per_epoch": 20, "clip_norm": 1.0})).tables()
+    first, last = tables["epochs"].to_dict("records")
+    assert last["lr"] == pytest.approx(0.1 * 32 / 256 * 0.1, rel=0.1), "a tenth of the peak"
+    for row in (first, last):
+        assert row["train_perplexity"] == pytest.approx(math.exp(row["train_loss"]), rel=0.05)
+    assert 0 <= last["test_accuracy"] < 0.1 and tables["run"]["unit"] == "tokens"
+    assert 20 * 32 * 15 < first["units"] < 20 * 32 * 31
+
+
+def test_a_schedule_and_groups_of_ones_own(module: Callable) -> None:
+    """Every group follows the schedule from its own peak, also after a restart."""
+    module("own", OUTSIDE.replace("return Workload(", """return Workload(
+            optimizer=lambda model, config, lr: torch.optim.AdamW(
+                [{"params": [p], "lr": lr * 10**number} for number, p in enumerate(model.parameters())]),
+            schedule=lambda step, steps, per_epoch, config: (step + 1) / steps / per_epoch,"""))  # fmt: skip
+    parameters = OWN | {"workload": "own:make", "lr": 1e-3, "lr_scaling": "none"}
+    seen: list[list[float]] = []
+    actions = dict.fromkeys(range(1, 7), lambda trainer: seen.append([g["lr"] for g in trainer._groups()]))
+    with after_steps(actions):
+        straight = train(RunConfig(**parameters))
+    peaks = [1e-3 * 10**number for number in range(4)]
+    assert seen == [pytest.approx([peak * step / 6 / 3 for peak in peaks]) for step in range(1, 7)]
+    assert straight.tables()["epochs"].lr.tolist() == pytest.approx([1e-3 * 3 / 18, 1e-3 * 6 / 18])
+    again = resumed(parameters, 2)
+    assert again.tables()["epochs"].lr.tolist() == straight.tables()["epochs"].lr.tolist()
 
 
 @pytest.mark.parametrize(("channels", "flip"), [(1, False), (3, True)])

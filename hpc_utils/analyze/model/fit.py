@@ -27,6 +27,7 @@ from .step import Costs, Step, Work, step
 DRAWS = 300
 MODELLED = ("none", "ddp")  # the kinds of parallelism that the model knows
 BUCKET_MB = 25.0  # torch's default, where a run does not record DDP's
+FARTHEST = 16  # times the most ranks that were measured: no prediction is for more
 FLOOR = 0.02  # share of a step: the smallest scatter that the fit assumes
 PASSES = 4  # of the fit; the scatter has converged after three
 PRECISE = {"jac": "3-point", "xtol": 1e-12, "ftol": 1e-12, "gtol": 1e-12}  # scipy's defaults stop early
@@ -70,6 +71,11 @@ class Fitted(NamedTuple):
     residual: float
     freedom: float
     measured: pd.DataFrame
+
+    @property
+    def most_ranks(self) -> int:
+        """That a prediction may have."""
+        return FARTHEST * self.measured.world_size.max()
 
     def predict(self, planned: pd.DataFrame) -> pd.DataFrame:
         """Steps at the points of `planned` (columns `POINT`), one row each.
@@ -225,7 +231,7 @@ def predictor(
     runs: pd.DataFrame, epochs: pd.DataFrame, profiles: Iterable[Mapping[str, Any]] = (), *, gbit: float = math.inf
 ) -> Callable[[Mapping[str, Any]], Answer | None]:
     """A function from a planned point (`PLANNED`, nodes, ranks_per_node, world_size, parallel, batch_per_device, link_gbit) to
-    the time of its step; None where no model can be fitted to runs that are equal in `PLANNED`.
+    the time of its step; None where no model can be fitted to runs that are equal in `PLANNED`, and beyond `FARTHEST`.
 
     Args:
         runs, epochs: as of `records.load`. profiles: records of `results/probes/compute`. gbit: rate of the nodes' links.
@@ -243,7 +249,7 @@ def predictor(
 
     def predict(point: Mapping[str, Any]) -> Answer | None:
         model = fitted(tuple(point[name] for name in PLANNED))
-        if model is None or point["parallel"] not in MODELLED:
+        if model is None or point["parallel"] not in MODELLED or point["world_size"] > model.most_ranks:
             return None
         values = dict(point) | {"grouped": point["parallel"] != "none", "gbit": point.get("link_gbit") or gbit}
         row = model.predict(pd.DataFrame([values])[POINT]).iloc[0]

@@ -71,19 +71,24 @@ class Validation(NamedTuple):
     summary: pd.DataFrame = pd.DataFrame()
     costs: pd.DataFrame = pd.DataFrame()
 
-    @tabled("reach", "What the model predicts for more ranks.", measure="efficiency")
+    @tabled(
+        "reach",
+        f"What the model predicts for more ranks, up to {fit.FARTHEST} times as many as were measured.",
+        measure="efficiency",
+    )
     def predictions(self, gbits: Sequence[float], worlds: Sequence[int]) -> pd.DataFrame:
         """Predictions of the model fitted to all runs for `worlds` ranks, as of `Fitted.scaling`: weak with the largest measured
         batch, and strong with eight times that in all.
 
-        Over links of `gbits`, with as many ranks a node as were measured. A curve ends before the first interval that is wider
-        than its efficiency, and is left out if that is within the measured ranks.
+        Over links of `gbits`, with as many ranks a node as were measured. A curve ends at `Fitted.most_ranks`, or before the
+        first interval that is wider than its efficiency, and is left out if that is within the measured ranks.
         """
         points = self.points
         if self.full is None:
             return points
         ranks_per_node = int(points.ranks_per_node.max())
         batch = points.batch_per_device.max()
+        worlds = [world for world in worlds if world <= self.full.most_ranks]
         curves = []
         for kind, size in (("strong", 8 * batch), ("weak", batch)):
             for gbit in gbits:
@@ -210,15 +215,16 @@ def against_laws(
 
 @tabled(
     "below",
-    "From how many ranks on the model predicts less than 70 %.",
-    "kind gbit batch below_at below_from below_to efficiency bottleneck extrapolation",
+    "From how many ranks on efficiency may be, and by the whole interval is, less than 70 % by the model.",
+    "kind gbit batch below_from below_to efficiency bottleneck extrapolation",
     measure="efficiency",
 )
 def efficiency_limits(predictions: pd.DataFrame, efficient: float) -> pd.DataFrame:
-    """One row per curve of `Validation.predictions`: the rank count from which it is less efficient than `efficient`.
+    """One row per curve of `Validation.predictions`: the rank count from which it may be less efficient than `efficient`.
 
-    Columns: kind, gbit, batch (of one rank); below_at, and below_from and below_to by the interval's ends (NaN: at none);
-    world_size (below_at, or the most ranks), and bottleneck, efficiency, its interval and extrapolation there.
+    Columns: kind, gbit, batch (of one rank); below_from and below_to by the interval's lower and upper end, below_at between
+    them by the value (NaN: at none); world_size (below_from, or the most ranks), and bottleneck, efficiency, its interval and
+    extrapolation there.
     """
     rows = []
     for (kind, gbit), curve in predictions.groupby(["kind", "gbit"], sort=False):
@@ -226,7 +232,7 @@ def efficiency_limits(predictions: pd.DataFrame, efficient: float) -> pd.DataFra
         row = {"kind": kind, "gbit": gbit, "batch": curve.batch_per_device.iloc[0]}
         for column, end in zip(columns(["efficiency"]), ("at", "from", "to"), strict=True):
             row[f"below_{end}"] = points.world_size[points[column] < efficient].min()
-        limit = pd.concat([points[points.efficiency < efficient], points.tail(1)]).iloc[0]
+        limit = pd.concat([points[points.efficiency_low < efficient], points.tail(1)]).iloc[0]
         rows.append(row | limit[["world_size", *CITED]].to_dict())
     return pd.DataFrame(rows)
 
@@ -254,7 +260,7 @@ def conclusions(accuracy: pd.DataFrame, limits: pd.DataFrame) -> Iterator[str]:
             )
     for row in limits.itertuples():
         size = f"{row.batch:g} samples {'in all' if row.kind == 'strong' else 'a rank'}"
-        limit = "at least 70 % up to" if pd.isna(row.below_at) else "first below 70 % at"
+        limit = "at least 70 % up to" if pd.isna(row.below_from) else "possibly below 70 % from"
         yield (
             f"{row.kind} scaling, {size}, over {row.gbit:g} Gbit/s: {limit} {row.world_size:,} ranks, {row.efficiency:.0%} [{row.efficiency_low:.0%}, {row.efficiency_high:.0%}] there"
             f", limited by {row.bottleneck}{' (extrapolation)' if row.extrapolation else ''}."

@@ -36,9 +36,29 @@ TEMPLATES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "pitch": ("pitch.md.j2", "slides", {}),
 }
 LABELS = ("plan-", "profiling-", "speed-")  # of tables and figures of other chapters than 03 and 06
-TABLES = ("summary", "efficiency", "throughput", "targets", "finding-counts")  # of chapters 03 and 06
+TABLES = (
+    "summary",
+    "efficiency",
+    "throughput",
+    "targets",
+    "finding-counts",
+    "unit-rates",
+    "learned",
+)  # of chapters 03 and 06
 KEYS = [
-    *["name", "study", "finding", "kind", "world_size", "ranks", "precision", "baseline", "scheme", "batch"],
+    *[
+        "name",
+        "study",
+        "finding",
+        "kind",
+        "world_size",
+        "ranks",
+        "precision",
+        "baseline",
+        "scheme",
+        "batch",
+        "metric",
+    ],
     *POINT,
     *SAME,
 ]  # in the order tried

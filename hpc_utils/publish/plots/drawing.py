@@ -36,13 +36,17 @@ def panels(across: int, down: int = 1, height: float = 2.2, **shared: Any) -> tu
     return plt.subplots(down, across, figsize=size, squeeze=False, **shared)
 
 
-def wrapped(count: int, most: int = 4) -> tuple[Figure, list[Axes]]:
-    """A figure of `count` panels, at most so many in a row."""
+def wrapped(
+    count: int, blocks: int = 1, *, most: int = 4, height: float = 2.3, **shared: Any
+) -> tuple[Figure, list[list[Axes]]]:
+    """A figure of blocks below each other, each of `count` panels, at most `most` of them in a row."""
     across, down = min(most, count), ceil(count / most)
-    figure, grid = panels(across, down, height=2.3)
-    for empty in grid.flat[count:]:
-        empty.set_axis_off()
-    return figure, list(grid.flat[:count])
+    figure, grid = panels(across, down * blocks, height, **shared)
+    block_panels = [block.flat for block in np.split(grid, blocks)]
+    for block in block_panels:
+        for empty in block[count:]:
+            empty.set_axis_off()
+    return figure, [list(block[:count]) for block in block_panels]
 
 
 def points(

@@ -17,7 +17,7 @@ def efficiency(table: pd.DataFrame) -> Figure:
     for each parallelism. `table`: `analyze.foreign.efficiency`."""
     panels = list(table.groupby(PANEL, dropna=False, sort=False))
     schemes = list(dict.fromkeys(table.parallel[table.world_size > 1]))
-    figure, grid = drawing.wrapped(len(panels), most=2)
+    figure, (grid,) = drawing.wrapped(len(panels), most=2)
     for axes, (key, rows) in zip(grid, panels, strict=True):
         axes.axhline(100, **style.IDEAL, label="ideal")
         for number, scheme in enumerate(schemes):

@@ -7,6 +7,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from hpc_utils.analyze.model.fit import FARTHEST
+
 from ..quantities import quantity
 from . import drawing, style
 from .chart import charted
@@ -34,7 +36,7 @@ def validation(points: pd.DataFrame) -> Figure:
     """
     batches = list(points.groupby(["kind", "size"]))
     rates = sorted(set(points.gbit), reverse=True)
-    figure, grid = drawing.wrapped(len(batches) + 1)
+    figure, (grid,) = drawing.wrapped(len(batches) + 1)
     *times, errors = grid
     for panel, ((kind, size), rows) in zip(times, batches, strict=True):
         drawing.lines(panel, rows, "world_size", "seconds", "gbit", label=_link, keys=rates, band=True, marker=None)
@@ -65,7 +67,7 @@ def parts(predictions: pd.DataFrame) -> Figure:
     `predictions`: rows of `Fitted.scaling` of one kind.
     """
     curves = list(predictions.groupby("gbit", sort=False))
-    figure, (grid,) = drawing.panels(len(curves), sharey=True)
+    figure, (grid,) = drawing.wrapped(len(curves), height=2.2, sharey=True)
     for axes, (gbit, curve) in zip(grid, curves, strict=True):
         positions = np.arange(len(curve))
         drawing.stacked(axes, positions, curve.rename(columns=PARTS), PARTS.values(), vertical=True)
@@ -78,7 +80,7 @@ def parts(predictions: pd.DataFrame) -> Figure:
     return figure
 
 
-@charted("reach", "Efficiency that the model predicts up to many ranks.")
+@charted("reach", f"Efficiency that the model predicts, up to {FARTHEST} times as many ranks as were measured.")
 def reach(predictions: pd.DataFrame, measured: pd.DataFrame) -> Figure:
     """Predicted efficiency against ranks with 95 % intervals, a line for each link rate, a panel for each kind of scaling.
 

@@ -69,7 +69,7 @@ def learned(epochs: pd.DataFrame, runs: pd.DataFrame, metric: str) -> Figure:
     joined = epochs.merge(runs[["run_id", "precision", *task, *LAYOUT]], on="run_id").dropna(subset=[metric])
     joined = joined.sort_values([*task, *LAYOUT], ascending=[True] * len(task) + [True, False, True], kind="stable")
     layouts = list(joined.groupby([*task, *LAYOUT], sort=False, dropna=False))
-    figure, (grid,) = drawing.panels(len(layouts), height=1.8, sharey=not task)
+    figure, (grid,) = drawing.wrapped(len(layouts), height=1.8, sharey=not task)
     for axes, (_, chosen) in zip(grid, layouts, strict=True):
         for precision in drawing.precisions(chosen):
             look = style.precision(precision) | {"label": precision}
@@ -88,14 +88,17 @@ def _layout(row: Any) -> str:
 
 
 def training(epochs: pd.DataFrame) -> Figure:
-    """One run: loss and accuracy over epochs, and the time of each phase in a mean step."""
-    figure, (losses, accuracy, phases) = plt.subplots(1, 3, figsize=(style.PAGE, 2.3))
+    """One run: loss and, if it was evaluated, accuracy over epochs, and the time of each phase in a mean step."""
+    has_accuracy = epochs.test_accuracy.notna().any()
+    figure, (losses, *accuracies, phases) = plt.subplots(1, 2 + has_accuracy, figsize=(style.PAGE, 2.3))
     for place, (column, label) in enumerate(LOSSES.items()):
-        losses.plot(epochs.epoch, epochs[column], label=label, **style.series(place))
-    accuracy.plot(epochs.epoch, 100 * epochs.test_accuracy, **style.series(0))
+        if epochs[column].notna().any():
+            losses.plot(epochs.epoch, epochs[column], label=label, **style.series(place))
     losses.set(xlabel="epoch", ylabel="loss")
-    accuracy.set(xlabel="epoch", ylabel=quantity("accuracy").title)
-    for axes in (losses, accuracy):
+    for axes in accuracies:
+        axes.plot(epochs.epoch, 100 * epochs.test_accuracy, **style.series(0))
+        axes.set(xlabel="epoch", ylabel=quantity("accuracy").title)
+    for axes in (losses, *accuracies):
         axes.xaxis.get_major_locator().set_params(integer=True)
     means = [1e3 * epochs[f"{name}_seconds"].mean() for name in PHASES]
     phases.barh(PHASES, means, color=style.ROLES["main"])

@@ -70,7 +70,7 @@ def ceiling(table: pd.DataFrame, targets: Targets | None = None) -> Figure:
     of points that have a ceiling."""
     rows, names = drawing.apart(table)
     panels = list(rows.groupby(["batch", "precision", *names], dropna=False))
-    figure, grid = drawing.wrapped(len(panels), most=3)
+    figure, (grid,) = drawing.wrapped(len(panels), most=3)
     for axes, ((batch, precision, *_), points) in zip(grid, panels, strict=True):
         points = points.sort_values(["world_size", "nodes"]).drop_duplicates("world_size")
         further = drawing.more(points.iloc[0], names)
@@ -101,7 +101,7 @@ def _curves(table: pd.DataFrame, *columns: str, targets: Targets | None = None) 
     """A row of panels for each of `columns`. Logarithmic where proportional values form a straight line, else from zero."""
     panels = list(table.groupby(["kind", "batch"]))
     works = table.groupby(["workload", "dataset"], dropna=False).ngroups
-    figure, grid = drawing.panels(len(panels), len(columns), height=2.2 if len(columns) == 1 else 1.8)
+    figure, grid = drawing.wrapped(len(panels), len(columns), height=2.2 if len(columns) == 1 else 1.8)
     for line, column in zip(grid, columns, strict=True):
         for axes, ((kind, batch), rows) in zip(line, panels, strict=True):
             power = IDEAL.get(column, (None, None))[kind == "weak"]
@@ -166,7 +166,7 @@ def _lines(axes: Axes, rows: pd.DataFrame, column: str, power: float | None) -> 
         look |= {"linewidth": 1.4} if first.baseline == "none" else {"linewidth": 0.8, "fillstyle": "bottom"}
         if names_baseline:
             label += f", against {baseline_text(first.baseline)}"
-        aside = 1 + 0.025 * (number - (len(configurations) - 1) / 2)
+        aside = 1 + min(0.025, 0.2 / len(configurations)) * (number - (len(configurations) - 1) / 2)
         turns = points.groupby("world_size").cumcount()  # a rank count's other layouts are not on the line
         places = points.world_size * (aside + BESIDE * turns)
         for on_line, options in ((turns == 0, {"label": label}), (turns > 0, {"linestyle": "none"})):

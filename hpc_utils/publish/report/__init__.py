@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import jinja2
+import pandas as pd
 from markupsafe import Markup
 
 from hpc_utils import paths, provenance, records
-from hpc_utils.analyze import anomalies, precision, scaling, targets
+from hpc_utils.analyze import anomalies, points, precision, scaling, targets
 from hpc_utils.publish import exports, formatting, tables
 from hpc_utils.publish.address import relative
 from hpc_utils.records.atomic import write_text
@@ -29,7 +30,7 @@ class Head(NamedTuple):
 
     Attributes:
         facts: where the numbers come from. outcome: as of `scaling.outcome`. targets: as of `targets.judge`, of its curves.
-        findings: as of `anomalies.find_anomalies`. precision: what the study asks for and reached, in words; "" without one.
+        findings: as of `anomalies.find_anomalies`. reached: as of `points.unit_rates` and `points.learned`. precision: what the study asks for and reached, in words; "" without one.
     """
 
     index: StudyIndex
@@ -37,6 +38,7 @@ class Head(NamedTuple):
     outcome: Sequence[tables.Row]
     targets: Sequence[tables.Row]
     findings: Sequence[tables.Row]
+    reached: Sequence[tables.Row] = ()
     precision: str = ""
 
 
@@ -49,6 +51,7 @@ def read_head(record_set: records.Records, index: StudyIndex) -> Head:
         scaling.outcome(runs, study_records.epochs),
         judged[judged.runs.map(len) > 0],
         anomalies.find_anomalies(runs),
+        pd.concat([points.unit_rates(runs), points.learned(runs, study_records.epochs)]),
     )
     commits = runs.commit.str[: provenance.SHORT] + runs.dirty.map({True: " (modified)"}).fillna("")
     columns = {"device": runs.device_name, "commit": commits, "code digest": runs.digest, "torch": runs.torch}
@@ -58,8 +61,8 @@ def read_head(record_set: records.Records, index: StudyIndex) -> Head:
         "measured (UTC)": " to ".join(time[:16].replace("T", " ") for time in ends),
         **{name: ", ".join(sorted(set(column.dropna()))) for name, column in columns.items()},
     }
-    reached = precision.sentence(precision.headline_ratios(runs, index), index.precision)
-    return Head(index, facts, *(frame.to_dict("records") for frame in frames), reached)
+    precise = precision.sentence(precision.headline_ratios(runs, index), index.precision)
+    return Head(index, facts, *(frame.to_dict("records") for frame in frames), precise)
 
 
 def bind(results: str | Path, study: str = "", output: Path | None = None) -> Path:

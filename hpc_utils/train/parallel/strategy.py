@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch.distributed as dist
@@ -36,9 +36,9 @@ class Strategy:
         """Return the module that a training step calls. Called once."""
         return self.model
 
-    def optimizer(self, build: Callable[[nn.Module], Optimizer]) -> Optimizer:
-        """Return the optimizer of `build(model)`, with its state distributed."""
-        return build(self.model)
+    def optimizer(self, template: Optimizer) -> Optimizer:
+        """Return an optimizer like `template`, with its state distributed."""
+        return template
 
     def backward(self, *, last: bool) -> contextlib.AbstractContextManager:
         """Context of a micro-batch's forward and backward pass; gradients are reduced in the `last` one of a step."""

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
 from typing import Any
 
-from torch import nn
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.optim import Optimizer
 
@@ -17,9 +15,8 @@ from .ddp import Ddp
 class Zero1(Ddp):
     """PyTorch's ZeroRedundancyOptimizer: stage 1 of ZeRO (Rajbhandari et al. 2020), with whole parameters per rank."""
 
-    def optimizer(self, build: Callable[[nn.Module], Optimizer]) -> Optimizer:
-        """Rebuild the optimizer of `build` on each rank's part of the parameters, with the same groups and options."""
-        template = build(self.model)
+    def optimizer(self, template: Optimizer) -> Optimizer:
+        """Rebuild `template` on each rank's part of the parameters, with the same groups and options."""
         kind = type(template)
         accepted = inspect.signature(kind).parameters  # the defaults of AdamW, for example, have more entries
         options = {name: value for name, value in template.defaults.items() if name in accepted}

@@ -45,10 +45,13 @@ def test_what_was_measured_is_predicted_and_more_nodes_take_longer():
     predict = predictor(*history())
     alone = predict(HERE | LAYOUT).seconds
     assert alone.value == pytest.approx(0.2, rel=0.03) and alone.low < 0.2 < alone.high
-    many = predict(HERE | LAYOUT | {"nodes": 64, "world_size": 64, "parallel": "ddp"})
+    many = predict(HERE | LAYOUT | {"nodes": 32, "world_size": 32, "parallel": "ddp"})
     two = predict(HERE | LAYOUT | {"nodes": 2, "world_size": 2, "parallel": "ddp"})
     assert many.seconds.value > two.seconds.value > 0.2
-    assert many.note == "extrapolation: 64 ranks (1 to 2 measured), 64 nodes (1 to 2 measured)" and two.note == ""
+    assert many.note == "extrapolation: 32 ranks (1 to 2 measured), 32 nodes (1 to 2 measured)" and two.note == ""
+    assert predict(HERE | LAYOUT | {"nodes": 64, "world_size": 64, "parallel": "ddp"}) is None, (
+        "32 times the measured"
+    )
 
 
 def test_other_hardware_or_a_single_configuration_says_nothing():

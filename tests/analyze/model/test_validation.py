@@ -69,15 +69,37 @@ def test_more_ranks_are_predicted_for_every_rate_and_both_kinds(tested) -> None:
     )
 
 
+def test_no_prediction_is_for_more_than_sixteen_times_the_measured_ranks(tested) -> None:
+    worlds = [2, 8, 32, 33, 64, 1024]
+    assert tested.points.world_size.max() == 2
+    ahead = tested.predictions([10.0], worlds)
+    assert ahead.groupby("kind").world_size.max().to_dict() == {"strong": 32, "weak": 32}
+
+
+def test_more_ranks_than_that_promise_nothing() -> None:
+    """Whatever the value, a lower bound of 59 % is no promise of 70 %."""
+    curve = {
+        "kind": "weak",
+        "gbit": 10.0,
+        "batch_per_device": 32,
+        "world_size": [1, 2, 16],
+        "bottleneck": "computing",
+    }
+    curve |= {"efficiency": [1, 0.9, 0.75], "efficiency_low": [1, 0.8, 0.59], "efficiency_high": [1, 1, 0.9]}
+    below = validation.efficiency_limits(pd.DataFrame(curve | {"extrapolation": ""}), 0.7)
+    (sentence, _) = validation.conclusions(pd.DataFrame(), below)
+    assert below.below_from.tolist() == [16] and "at least" not in sentence
+
+
 def test_nodes_are_added_as_far_as_the_interval_says_something() -> None:
     near = measured([math.inf])
     near = near.assign(nodes=1, ranks_per_node=near.world_size)
     one_node = validation.Validation([], near, full=fit.fit(near, work()))
-    ahead = one_node.predictions([100.0], [2, 8, 64])
-    assert ahead.nodes[ahead.kind == "weak"].tolist() == [1, 1, 4, 32]
+    ahead = one_node.predictions([100.0], [2, 8, 32])
+    assert ahead.nodes[ahead.kind == "weak"].tolist() == [1, 1, 4, 16]
     assert "4 nodes (1 to 1 measured)" in ahead.extrapolation[2]
     vague = one_node._replace(full=one_node.full._replace(residual=1.0))
-    assert vague.predictions([100.0], [2, 8, 64]).empty
+    assert vague.predictions([100.0], [2, 8, 32]).empty
 
 
 def test_without_a_model_there_is_nothing_and_a_reason() -> None:
@@ -105,10 +127,11 @@ def test_the_interval_s_ends_cross_where_they_do(tested) -> None:
     )
     (row,) = validation.efficiency_limits(frame, 0.7).to_dict("records")
     assert [row[f"below_{end}"] for end in ("from", "at", "to")] == [2, 8, 64]
-    assert (row["world_size"], row["efficiency"]) == (8, 0.6)
+    assert (row["world_size"], row["efficiency_low"]) == (2, 0.6), "by the bound, not by the value"
     assert (row["kind"], row["gbit"], row["batch"]) == ("weak", 0.3, 8)
-    (row,) = validation.efficiency_limits(frame.assign(efficiency=0.9, bottleneck="wire"), 0.7).to_dict("records")
-    assert math.isnan(row["below_at"]) and (row["world_size"], row["bottleneck"]) == (1024, "wire")
+    high = frame.assign(efficiency=0.9, efficiency_low=0.8, bottleneck="wire")
+    (row,) = validation.efficiency_limits(high, 0.7).to_dict("records")
+    assert math.isnan(row["below_from"]) and (row["world_size"], row["bottleneck"]) == (1024, "wire")
 
 
 def test_bottlenecks_are_stretches_of_rank_counts(tested):

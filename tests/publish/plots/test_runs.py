@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -40,6 +41,30 @@ def test_configurations_of_an_ablation_are_named_by_the_settings_that_differ() -
     shown = texts(plots.throughput(ladder).figure)
     assert "\nloader=workers" in shown and "\ncompile=default, loader=device" in shown and "epochs" not in shown
     assert max(len(line) for line in shown.splitlines()) < 50, "many settings are several lines"
+
+
+def test_many_layouts_are_wrapped_and_their_titles_do_not_touch() -> None:
+    layouts = [
+        {"run_id": f"r{n}", "precision": "fp32", "workload": "cnn", "dataset": "digits", "parallel": "ddp"}
+        for n in range(7)
+    ]
+    runs = pd.DataFrame(layouts).assign(
+        world_size=[2**n for n in range(7)], global_batch=[512 * 2**n for n in range(7)]
+    )
+    epochs = runs[["run_id"]].merge(pd.DataFrame({"epoch": [1, 2], "test_accuracy": [0.5, 0.9]}), how="cross")
+    figure = plots.learned(epochs, runs, "test_accuracy").figure
+    figure.draw_without_rendering()
+    boxes = [axes.title.get_window_extent() for axes in figure.axes if axes.axison]
+    assert len(boxes) == 7 and not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2))
+
+
+def test_a_run_without_evaluation_has_no_accuracy_panel() -> None:
+    phases = {f"{phase}_seconds": [0.001] for phase in ("data", "forward", "backward", "optimizer")}
+    epochs = pd.DataFrame(
+        {"epoch": [1], "train_loss": [2.0], "test_loss": [np.nan], "test_accuracy": [np.nan]} | phases
+    )
+    figure = plots.training(epochs)
+    assert len(figure.axes) == 2 and "accuracy" not in texts(figure) and "test loss" not in texts(figure)
 
 
 def test_run_figures_from_a_run_s_own_tables() -> None:
