@@ -53,15 +53,9 @@ class Submission(BaseModel):
     """A submission's content; `submit` saves it after every job.
 
     Attributes:
-<<<<<<< HEAD
-        study: its name, or its variant's. source: the study's name, or its file. index: the name of its index. cluster: by name, or
-            its file. job_name: how the names of its jobs begin, with the time; "" of an earlier version. A controller that has lost
-            its state counts from 1 again: an id alone is no job.
-=======
         study: its name, or its variant's. source: the study's name, or its file. index: the name of its index.
         cluster: by name, or its file. job_name: how the names of its jobs begin, with the time; "" of an earlier version. A
             controller that has lost its state counts from 1 again: an id alone is no job.
->>>>>>> w43-variants
     """
 
     path: Path = Field(exclude=True)
