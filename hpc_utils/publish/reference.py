@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from hpc_utils import paths, records
-from hpc_utils.records import atomic, fingerprint, packed
+from hpc_utils.records import atomic, packed
 from hpc_utils.records.fingerprint import portable
 from hpc_utils.records.folder import PROFILE, read_json
 from hpc_utils.records.study import study_files
@@ -19,7 +19,8 @@ from . import exports
 from .chapters import renew, write_system
 
 RECORDS = (
-    *fingerprint.RECORDS,
+    *packed.DOCUMENTS,
+    *packed.TABLES,
     # Of profiles the small ones that hold no environment, as nsys' and ncu's own files do.
     "monitor/*.csv", "sacct.csv", "profile/*.csv", "profile/*.trace.json.gz",
 )  # fmt: skip

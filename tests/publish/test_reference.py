@@ -82,6 +82,16 @@ def index(results: Path, run: str) -> None:
     path.write_text(json.dumps({"name": "mine", "runs": [{"run_id": run}]}))
 
 
+def test_the_rounds_of_runs_that_took_turns_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (run,) = copy_runs(paths.reference() / "turns", tmp_path / "results", limit=1)
+    index(tmp_path / "results", run.name)
+    monkeypatch.setenv("HPC_RESULTS", str(tmp_path / "results"))
+    monkeypatch.setattr(paths, "root", lambda: tmp_path)
+    before = records.load(tmp_path / "results").runs.blocks[0]
+    kept = records.load(reference.keep(["mine"], "here")).runs.blocks[0]
+    assert len(kept) > 20 and kept == before
+
+
 def test_of_a_profile_what_is_small_and_holds_no_environment_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
