@@ -97,6 +97,18 @@ def test_repeats_that_spread_are_named() -> None:
     assert runs[at(runs, 2)].run_id.iloc[0] in found["evidence"]
 
 
+@pytest.mark.parametrize(("factors", "number"), [((1.0, 1.05, 0.96), 0), ((1.0, 1.4, 0.8), 1)])
+def test_sessions_of_turns_are_named_only_if_their_ratios_differ_beyond_a_shared_machine_s(
+    factors: tuple[float, ...], number: int
+) -> None:
+    runs = study(strong={"1x2": 0.9})
+    for repeat, factor in enumerate(factors, 1):
+        runs = slow(runs, at(runs, 2) & (runs.repeat == repeat), factor)
+    rounds = [{(f"session {repeat}", turn): 1 + turn % 3 / 100 for turn in range(40)} for repeat in runs.repeat]
+    found = flagged(runs.assign(blocks=rounds), "repeats spread")
+    assert len(found) == number and all("3 sessions" in row["evidence"] for row in found)
+
+
 def test_load_from_outside_is_named_with_the_interval_that_it_widened() -> None:
     runs = study(strong={"1x2": 0.9}).assign(outside_seconds=0.01, steal_seconds=0.0)
     assert find_anomalies(runs).empty
