@@ -29,7 +29,9 @@ def script_name(script: Path) -> str | None:
     None if it is in none, no script, or a library's.
     """
     script = script.resolve()
-    libraries = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), Path(__file__).parent)
+    libraries = (
+        Path(folder).resolve() for folder in (*map(sysconfig.get_path, ("stdlib", "purelib")), Path(__file__).parent)
+    )
     if script.suffix != ".py" or any(script.is_relative_to(library) for library in libraries):
         return None
     homes = [home for place in _homes() if script.is_relative_to(home := Path(place).resolve())]

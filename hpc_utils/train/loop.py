@@ -78,7 +78,7 @@ class Trainer:
             checkpoint_activations(self.model)
         self.compiled = compilation.Compiled(self.model, config)
         self.peak_lr = config.scaled_lr(global_batch)
-        recorder.finish = self.workload.finish
+        recorder.of_means = self.workload.finish
         self.strategy = self._new_strategy()
         self.evaluation = Evaluation(self.strategy.model, self.workload, config, ranks, self.strategy)
         self.graph: StepGraph | None = None

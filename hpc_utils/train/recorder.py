@@ -106,7 +106,7 @@ class Recorder:
         self.facts: dict[str, Any] = {}
         self.path: Path | None = None
         self.rows: list[dict[str, Any]] = []
-        self.finish: Finish = {}  # as of a `Workload`
+        self.of_means: Finish = {}  # `finish` of a `Workload`
         self._redo = redo
         self._sources = sources
         self._writer: RunWriter | None = None  # on rank 0 only
@@ -219,7 +219,7 @@ class Recorder:
         total = dict(self._total)
         faults_per_step = total.pop("page_faults") / total.pop("steps")
         sums = {name: float(value) for name, value in self._stats.sums.items()}
-        own_means = means(sums, self._stats.samples, self.finish)
+        own_means = means(sums, self._stats.samples, self.of_means)
         mine = {
             "rank": ranks.rank,
             "local_rank": ranks.local_rank,
@@ -315,7 +315,9 @@ class Recorder:
         self._total.update(stats.usage)
         self._total.update(steps=len(stats.steps), samples=stats.samples)
         stats.begin_block(None)
-        row, times, blocks = epoch_stats.reduce(len(self.rows) + 1, stats, self.ranks, self._energy.name, self.finish)
+        row, times, blocks = epoch_stats.reduce(
+            len(self.rows) + 1, stats, self.ranks, self._energy.name, self.of_means
+        )
         self.rows.append(row)
         self._rounds += blocks
         if self._writer:

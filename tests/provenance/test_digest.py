@@ -99,7 +99,7 @@ def test_the_code_of_a_cell_with_a_magic_is_parsed() -> None:
 
 def test_every_setting_that_training_imports_is_covered() -> None:
     """Of the modules beside the rooms; those left out hold no setting and no step of a measurement."""
-    left_out = {"launcher", "paths", "profilers", "source_code", "toml_config", "workspace"}
+    left_out = {"file_lock", "launcher", "paths", "profilers", "source_code", "toml_config", "workspace"}
     covered = {Path(name).stem for name in digest.SETTINGS}
     assert all((PACKAGE / name).is_file() for name in digest.SETTINGS)
     modules = {path.stem for path in PACKAGE.glob("*.py")} - {"__init__"}
