@@ -29,6 +29,19 @@ WORKLOADS = (
     "mnist_cnn",
 )  # ours; anything else is the user's own (`source_code.is_own`)
 DEFAULT_GLOBAL_BATCH = 128
+# The first option of each group, and those that a first study needs.
+GROUPS = {
+    "workload": "What is trained",
+    "epochs": "How much work",
+    "optimizer": "Optimisation",
+    "parallel": "How it is computed",
+    "warmup_steps": "How it is measured",
+    "checkpoint_every": "What is kept",
+}
+FIRST = (
+    "workload", "dataset", "epochs", "steps_per_epoch", "global_batch", "batch_per_device", "lr", "parallel", "device", "precision",
+    "threads_per_rank", "seed",
+)  # fmt: skip
 ELSEWHERE = {"batch_size": "global_batch or batch_per_device", "learning_rate": "lr"}  # names in other programs
 PROFILE_STEPS = {
     "torch": 5,
@@ -392,7 +405,7 @@ def json_or_text(value: str) -> Any:
 def unknown_parameter(name: str, options: Iterable[str]) -> str:
     """A message about an unknown option, with the nearest known name."""
     close = ELSEWHERE.get(name) or toml_config.nearest(name, options)
-    hint = f"did you mean {close}?" if close else "`hpc params` lists them all"
+    hint = f"did you mean {close}?" if close else "`hpc params` lists them"
     return f"unknown parameter {name!r}: {hint}"
 
 
@@ -407,16 +420,19 @@ def _explain(item: Mapping[str, Any]) -> str:
 
 
 def describe() -> list[dict[str, str]]:
-    """One row per option: name, type, default, unit, meaning (what `hpc params` prints)."""
+    """One row per option: name, group, type, default, unit, meaning (what `hpc params` prints)."""
     rows = []
+    group = ""
     schemas = RunConfig.model_json_schema()["properties"]
     for name, field in RunConfig.model_fields.items():
         schema = schemas[name]
         forms = schema.get("anyOf", [schema])
+        group = GROUPS.get(name, group)
         kinds = [kind for form in forms for kind in form.get("enum") or [form.get("type", "")]]
         rows.append(
             {
                 "name": name,
+                "group": group,
                 "type": " | ".join(str(k).replace("null", "none") for k in kinds),
                 "default": str(field.default),
                 "unit": (field.json_schema_extra or {}).get("unit", ""),

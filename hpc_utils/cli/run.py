@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import sys
 from collections.abc import Mapping
@@ -114,14 +115,31 @@ def discard(runs):
 
 
 @click.command()
-def params():
-    """List every parameter of a run."""
-    from hpc_utils.config import describe
+@click.argument("names", metavar="[NAME]...", nargs=-1)
+@click.option("--all", "every", is_flag=True, help="Explain all of them.")
+def params(names, every):
+    """Explain the parameters of a run: those of a first study, the parameters NAME, or all.
 
-    for row in describe():
-        unit = f" {row['unit']}" if row["unit"] else ""
-        click.secho(row["name"], bold=True, nl=False)
-        click.echo(f" = {row['default']}{unit}  ({row['type']})\n    {row['meaning']}")
+    The names of the others are listed by subject.
+    """
+    from hpc_utils.config import FIRST, RunConfig, describe, unknown_parameter
+
+    for name in names:
+        if name not in RunConfig.model_fields:
+            raise click.UsageError(unknown_parameter(name, RunConfig.model_fields))
+    rows = describe()
+    explained = {row["name"] for row in rows} if every else set(names or FIRST)
+    for row in rows:
+        if row["name"] in explained:
+            unit = f" {row['unit']}" if row["unit"] else ""
+            click.secho(row["name"], bold=True, nl=False)
+            click.echo(f" = {row['default']}{unit}  ({row['type']})\n    {row['meaning']}")
+    if names or every:
+        return
+    click.echo("\nThe others (`hpc params NAME` explains one, --all explains them all):")
+    for group, members in itertools.groupby(rows, lambda row: row["group"]):
+        if others := [row["name"] for row in members if row["name"] not in explained]:
+            click.echo(f"  {group}: {', '.join(others)}")
 
 
 @click.group()
