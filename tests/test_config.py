@@ -136,6 +136,6 @@ def test_every_option_is_described() -> None:
     assert all(row["type"] and row["meaning"] for row in rows.values())
     assert rows["precision"]["type"] == "fp32 | tf32 | bf16 | fp16 | amp"
     assert rows["steps_per_epoch"] | {"meaning": ""} == {
-        "name": "steps_per_epoch", "type": "integer | none", "default": "None", "unit": "step", "meaning": ""
+        "name": "steps_per_epoch", "group": "How much work", "type": "integer | none", "default": "None", "unit": "step", "meaning": ""
     }  # fmt: skip
     assert rows["collective_timeout"]["unit"] == "s"

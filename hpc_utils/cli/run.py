@@ -118,9 +118,9 @@ def discard(runs):
 @click.argument("names", metavar="[NAME]...", nargs=-1)
 @click.option("--all", "every", is_flag=True, help="Explain all of them.")
 def params(names, every):
-    """Explain the parameters of a run: those of a first study, the parameters NAME, or all.
+    """Explain the parameters of a run.
 
-    The names of the others are listed by subject.
+    Those of a first study, the parameters NAME, or all; the names of the others are listed by subject.
     """
     from hpc_utils.config import FIRST, RunConfig, describe, unknown_parameter
 
