@@ -86,7 +86,10 @@ def test_ranks_execute_a_script_with_its_batch_and_parameters(bench: Bench) -> N
     assert len(bench.runs) == 1, "it is complete"
 
 
-@pytest.mark.parametrize("launcher", [[], ["--", "torchrun", "--nproc-per-node", "1", "--log-dir", "/dev/null"]])
+@pytest.mark.parametrize(
+    "launcher",
+    [[], ["--", sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "1", "--log-dir", "/dev/null"]],
+)
 def test_one_process_without_a_group_whoever_starts_it(bench: Bench, launcher: list[str]) -> None:
     write_loop(bench.folder)
     outcome = bench.hpc("run", "my_loop.py", "-p", "parallel=none", *launcher)

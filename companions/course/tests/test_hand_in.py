@@ -7,6 +7,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import click
@@ -231,7 +232,7 @@ def test_the_folder_beside_a_fresh_clone_plans_the_runs_that_were_exported(
     (tmp_path / "hpc").write_text(HPC)
     (tmp_path / "hpc").chmod(0o755)
     environment = workspace.child_environment() | {"HPC_RESULTS": str(again), "PYTHONPATH": str(clone)}
-    environment |= {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    environment |= {"PATH": f"{tmp_path}:{Path(sys.executable).parent}:{os.environ['PATH']}"}
     ran = subprocess.run(["bash", output / "run.sh"], cwd=clone, env=environment, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
     number = len(plan.requests)
