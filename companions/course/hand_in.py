@@ -96,7 +96,7 @@ bash FOLDER/run.sh
 ```
 
 FOLDER is a copy of this one outside the clone, which may lack it at that commit. `env/constraints.txt` pins the versions; `SYSTEM.md` has
-those that measured. The last command (of a newer commit, if that one lacks it) writes this folder from the new runs. With the original
+those that measured. The last command (of a newer commit, if that one lacks it) writes such a folder from the new runs, below `results/course`. With the original
 runs at hand, `hpc verify {run}` repeats one and compares the two.
 
 ## Notes

@@ -234,7 +234,7 @@ def _efficiency(table: pd.DataFrame) -> pd.Series:
 @tabled(
     "benefit",
     "What further devices give and cost, for a million samples.",
-    "workload precision kind scheme layout device_hours cost dearer added verdict",
+    "workload precision kind parallel layout device_hours cost dearer added verdict",
     measure="cost",
     missing="a curve of several rank counts",
 )

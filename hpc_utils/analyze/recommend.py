@@ -44,7 +44,7 @@ def recommend(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
 
     Columns: purpose (development, production, fastest, cheapest, simplest), reason, caveat ("" if there is none), verdict
     ("decided", "undecided", "the only one"); ratio with its interval: time (or price) of the closest other configuration over
-    this one's, of the simplest its time over that of the fastest; `cost.KEYS`, `cost.MEASURES` (without intervals), unit,
+    this one's, of the simplest its time over that of the fastest; `cost.KEYS`, `cost.MEASURES` (without intervals),
     epoch_seconds, efficiency, repeats.
     """
     money, unit = currency(table)
@@ -90,7 +90,7 @@ def recommend(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
         caveat = "a single run: its variation is not known" if chosen.repeats == 1 else ""
         answer = {"purpose": purpose, "reason": reason, "caveat": caveat, "verdict": choice.verdict}
         answer |= choice.ratio.columns("ratio")
-        rows.append(answer | chosen[[*KEYS, *MEASURES, "unit", "epoch_seconds", "efficiency", "repeats"]].to_dict())
+        rows.append(answer | chosen[[*KEYS, *MEASURES, "epoch_seconds", "efficiency", "repeats"]].to_dict())
     return pd.DataFrame(rows)
 
 
@@ -105,7 +105,8 @@ def by_machine(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 @tabled(
     "advice",
-    "Which configuration to use, by ratios of training time: those of the speed-ups.",
+    "Which configuration to use, by training time alone: the ratio is that of the next best one over its own (of the simplest: its "
+    "own over the fastest one's).",
     "which purpose configuration verdict ratio reason caveat",
     measure="ratio",
     missing="several configurations",

@@ -64,7 +64,9 @@ def init(name: str = "") -> Path:
         settings = ask(["scontrol", "show", "config"])
     except slurm_commands.SlurmError as error:
         templates = ", ".join(sorted(file.stem for file in paths.clusters().glob("*.toml")))
-        remedy = f"copy one of {templates} in {paths.clusters()} instead, and edit it"
+        remedy = (
+            f"copy one of {templates} in {paths.clusters()} instead, and edit it; a rehearsal cluster is one already"
+        )
         raise slurm_commands.SlurmError(f"{error}; {remedy}") from None
     cluster_name = re.search(r"^ClusterName\s*=\s*(\S+)", settings, re.M)[1]
     path = path or _free(_label(cluster_name))

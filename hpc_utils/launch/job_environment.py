@@ -52,8 +52,9 @@ def options(cluster: Cluster, node: NodeType, layout: Layout, *, devices: bool =
         "ntasks-per-node": 1,
         "cpus-per-task": max(threads * layout.ranks_per_node, (node.cores or most) * layout.ranks_per_node // most),
     }
+    wanted["licenses"] = node.licenses  # also of a job that only reads: it would disturb a measurement beside it
     if devices:
-        wanted |= {"mem": node.memory, "licenses": node.licenses}
+        wanted["mem"] = node.memory
         if node.gpus and node.gres:
             wanted["gres"] = f"{node.gres}:{layout.ranks_per_node}"
         elif node.gpus:

@@ -330,7 +330,9 @@ def _described(study: Study, target: Target) -> Study:
         for name in changes
         if name in {*by_command, *by_cluster}
     ]
-    description = f"Changed: {', '.join(rows)}. {study.about}".strip() if rows else study.about
+    changed = f"Changed: {', '.join(rows)}. " * bool(rows)
+    unchanged = "Without that: " * bool(rows and study.about) + study.about
+    description = f"{changed}{unchanged}".strip()
     return study.model_copy(update={"title": title, "about": description})
 
 

@@ -128,7 +128,8 @@ def up(
     lasting: bool = True,
     progress: Progress = lambda step, seconds: None,
 ) -> Cluster:
-    """Start a cluster and return when its nodes are idle; whatever interrupts this call, nothing but logs is left then.
+    """Start a cluster, unless it is up with this size, and return when its nodes are idle; whatever interrupts this call, nothing
+    but logs is left then.
 
     Args:
         nodes: how many, each with an equal share of this machine's physical cores.
@@ -149,6 +150,8 @@ def up(
     host.require(flat=flat)
     with suppress(KilledError):  # then its remaining files are removed
         if running := find_cluster(name):
+            if (len(running.nodes), running.cpus, running.gpus, running.share) == (nodes, cpus, gpus, share):
+                return running
             raise ClusterError(
                 f"cluster {name} is up already, with {counted(len(running.nodes), 'node')}; {_end_it(name)} ends it"
             )

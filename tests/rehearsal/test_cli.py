@@ -41,6 +41,7 @@ def test_up_env_and_down(name: str) -> None:
     assert up.exit_code == 0, up.output
     assert " s  controller\n" in up.stdout
     assert f'eval "$(hpc cluster env --name {name})"' in up.stdout
+    assert hpc("up", "--name", name, "--nodes", "1", "--gpus", "0").exit_code == 0, "it is up"
     again = hpc("up", "--name", name)
     assert (again.exit_code, "is up already" in again.stderr) == (2, True)
     script = f'eval "$("{sys.executable}" -m hpc_utils.cli cluster env --name {name})" && srun echo it works'
