@@ -21,7 +21,7 @@ from hpc_utils.records.accounting import read_accounting
 from hpc_utils.records.fingerprint import portable
 from hpc_utils.records.folder import MONITOR, read_json
 from hpc_utils.records.identity import task
-from hpc_utils.records.study import CLUSTERS, study_files
+from hpc_utils.records.study import CLUSTERS, index_folder
 
 # The columns that the course asks for, in its order, and what they hold.
 COLUMNS = {
@@ -96,8 +96,8 @@ bash FOLDER/run.sh
 ```
 
 FOLDER is a copy of this one outside the clone, which may lack it at that commit. `env/constraints.txt` pins the versions; `SYSTEM.md` has
-those that measured. The last command (of a newer commit, if that one lacks it) writes such a folder from the new runs, below `results/course`. With the original
-runs at hand, `hpc verify {run}` repeats one and compares the two.
+those that measured. The last command (of a newer commit, if that one lacks it) writes such a folder from the new runs, below
+`results/course`. With the original runs at hand, `hpc verify {run}` repeats one and compares the two.
 
 ## Notes
 
@@ -132,7 +132,7 @@ def write_folder(study: str, results: Path, output: Path) -> list[str]:
         notes += [f"Not measured, so empty in every row: {', '.join(empty)}."]
     atomic.write_text(output / "results.csv", rows.to_csv(index=False, lineterminator="\n"))
     origins = [read_json(results / path / "provenance.json") for path in runs.path]
-    files = _study_files(study_files(study, results), index, runs)
+    files = _study_files(index_folder(study, results), index, runs)
     copied = [name for name, file in files.items() if file.is_file()]
     for name in copied:
         atomic.write_text(output / name, files[name].read_text())

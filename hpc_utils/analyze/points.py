@@ -76,8 +76,8 @@ def points(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def gather(runs: pd.DataFrame, measures: Sequence[str] = MEASURES, also: Sequence[str] = ()) -> pd.DataFrame:
-    """`points`, with `<measure>_each`, the list of its values by run; of those in `TIMED` with `<measure>_by_round`, that of `by_round`; and other
-    columns `also`, as the first run of each has them."""
+    """`points`, with `<measure>_each`, the list of its values by run; of those in `TIMED` with `<measure>_by_round`, that of
+    `by_round`; and other columns `also`, as the first run of each has them."""
     several = runs.world_size > 1  # one rank is on one node, recorded or not, without a link
     layout = {name: runs[name].where(several, 1) for name in ("nodes", "ranks_per_node")}
     times = {"step_seconds": step_seconds(runs), "epoch_seconds": runs.seconds / runs.epochs}

@@ -88,8 +88,8 @@ def _efficiencies(runs: pd.DataFrame) -> Iterator[dict]:
     for row in table[table.world_size > 1].to_dict("records"):
         yield {
             "compared": f"efficiency on {row['world_size']:g} ranks ({scaling.curve(row)})",
-            **dict(zip(stats.columns(["value"]), (row[name] for name in stats.columns(["efficiency"])), strict=True)),
-            **{name: row[name] for name in ("repeats", *ROUNDS)},
+            **stats.Estimate.of(row, "efficiency").measure("value"),
+            **{name: row[name] for name in ROUNDS},
             "runs": scaling.unique(row["runs"], row["runs_base"]),
         }
 
@@ -102,8 +102,7 @@ def _gains(runs: pd.DataFrame, study: StudyIndex) -> Iterator[dict]:
             if pd.notna(row[name]) and row["repeats"]:
                 yield {
                     "compared": f"gain of {row['step']} {name}",
-                    **dict(zip(stats.columns(["value"]), (row[end] for end in stats.columns([name])), strict=True)),
-                    "repeats": row["repeats"],
+                    **stats.Estimate.of(row, name).measure("value"),
                     "runs": row[f"{name}_runs"],
                 }
 

@@ -113,11 +113,11 @@ def further_repeats(index: str, precision: float | None, at_most: int) -> dict[s
     from hpc_utils import records
     from hpc_utils.analyze import precision as precisions
 
+    if precision is None:
+        return {}
     try:
         study = records.read_study(index)
     except records.UnknownStudy:
-        return {}
-    if precision is None:
         return {}
     ratios = precisions.headline_ratios(records.load(study=index).runs, study)
     return precisions.further_repeats(ratios, study, precision, at_most)

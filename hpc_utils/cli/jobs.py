@@ -163,9 +163,11 @@ def submit(study, cluster_name, node_type, dry_run, wait, precision, at_most, va
         click.secho(
             f"{cluster.source} marks with FILL IN: {marked}; set them, then remove the marks", fg="yellow", err=True
         )
-    target = submitting.target_on(cluster, cluster.node(node_type), Path(study).stem, variant)
-    index = submitting.index_name(Path(study).stem, target)
-    options |= {"variant": variant, "further": further_repeats(index, precision, at_most or study_file.at_most)}
+    options["variant"] = variant
+    if precision:
+        target = submitting.target_on(cluster, cluster.node(node_type), Path(study).stem, variant)
+        index = submitting.index_name(Path(study).stem, target)
+        options["further"] = further_repeats(index, precision, at_most or study_file.at_most)
     if dry_run:
         try:
             queued = submitting.queued()

@@ -51,6 +51,11 @@ class Nodes:
     gres: str = ""
     features: str = ""
 
+    @property
+    def mig_slice(self) -> str:
+        """The part of a GPU that each of `gpus` is; "" of whole ones."""
+        return next(iter(SLICE.findall(f"{self.gres},{self.features}")), "")
+
 
 def init(name: str = "") -> Path:
     """Write jobs/clusters/<name>.toml, by default under the cluster's own name, and return its path.
@@ -154,8 +159,7 @@ def _types(nodes: list[Nodes]) -> dict[str, dict]:
         name = _label(f"{group.partition}-{gpu}" if several[group.partition] > 1 else group.partition)
         while name in types:
             name += "-2"
-        is_slice = bool(SLICE.search(group.gres))
-        types[name] = {"nodes": group, "gpu": gpu, "source": source, "precisions": precisions, "is_slice": is_slice}
+        types[name] = {"nodes": group, "gpu": gpu, "source": source, "precisions": precisions}
     return types
 
 
@@ -166,10 +170,10 @@ def _gpu(group: Nodes) -> tuple[str, list[str], str]:
         words = set(re.split(r"[^a-z0-9]+", text.lower()))
         for names, precisions in PRECISIONS.items():
             if models := words & set(names.split()):
-                if mig := SLICE.search(text):
-                    why = f"{source}: {text}; FILL IN: a slice has no known peak, and NCCL does not connect slices of one GPU"
-                    return _label(f"{min(models)} {mig[0]}"), precisions, why
-                return min(models), precisions, f"{source}: {text}"
+                remark = "; FILL IN: a slice has no known peak, and NCCL does not connect slices of one GPU" * bool(
+                    group.mig_slice
+                )
+                return _label(f"{min(models)} {group.mig_slice}"), precisions, f"{source}: {text}{remark}"
     return _label(group.gres or "unknown"), [], f"FILL IN: Slurm's name for it is {group.gres or 'empty'}"
 
 

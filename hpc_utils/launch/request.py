@@ -40,8 +40,8 @@ class Request:
     """A run's notebook, configuration and layout, and the folder that is named by its id.
 
     Attributes:
-        notebook: executed by every rank; or a script with a loop of its own. config: the parameters of the training. inject: values to inject into the
-            notebook.
+        notebook: executed by every rank; or a script with a loop of its own. config: the parameters of the training.
+        inject: values to inject into the notebook.
         layout: nodes and ranks on each. path: the run's folder.
     """
 

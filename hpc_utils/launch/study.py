@@ -165,7 +165,7 @@ class Plan:
             if notebook.parent != paths.notebooks() and notebook.is_relative_to(Path.cwd()):
                 files[str(notebook.relative_to(Path.cwd()))] = notebook
         for place, file in files.items():
-            atomic.write_text(indices.study_files(name) / place, file.read_text())
+            atomic.write_text(indices.index_folder(name) / place, file.read_text())
 
     def changes(self) -> Iterator[str]:
         """Lines on complete runs of other code than is here now, and on runs of the former plan that are not in this
@@ -266,7 +266,7 @@ def plan(
     """
     study = read_study_file(name)
     target = target or Target.here()
-    title = target.variant.name or Path(name).stem
+    study_name = target.variant.name or Path(name).stem
     for chapter in study.chapters:
         try:
             notebook = find_notebook(Path(chapter.notebook))
@@ -279,7 +279,7 @@ def plan(
     repeats = target.repeats or study.repeats
     extra_repeats = {}
     with contextlib.suppress(UnknownStudy):
-        former = read_study(index or title)
+        former = read_study(index or study_name)
         extra_repeats = {run.run_id: run.repeat for run in former.runs if run.repeat > repeats}
     for configuration in _configurations(study, target):
         if why := target.refusal(configuration.ranks, configuration.parameters, configuration.ranks_per_node):
@@ -311,7 +311,7 @@ def plan(
                 points.append(Point(configuration.series, configuration.ranks, repeat, request))
     points.sort(key=lambda point: point.repeat)
     command = target.command.replace("STUDY", shlex.quote(name), 1)
-    return Plan(title, command, _described(study, target), target, points, missing, _path(name))
+    return Plan(study_name, command, _described(study, target), target, points, missing, _path(name))
 
 
 def _described(study: Study, target: Target) -> Study:

@@ -13,7 +13,7 @@ from hpc_utils import paths, records
 from hpc_utils.records import atomic, packed
 from hpc_utils.records.fingerprint import portable
 from hpc_utils.records.folder import PROFILE, read_json
-from hpc_utils.records.study import study_files
+from hpc_utils.records.study import index_folder
 
 from . import exports
 from .chapters import renew, write_system
@@ -76,7 +76,7 @@ def _keep_runs(study: str, runs: Iterable[str], target: Path) -> None:
             if file.parent == folder or file.stat().st_size <= SMALL:
                 _copy(file, target / "runs" / run / file.relative_to(folder))
     _copy(records.study_index(study), target / "studies" / f"{study}.json")
-    folder = study_files(study)
+    folder = index_folder(study)
     for file in filter(Path.is_file, folder.rglob("*")):
         _copy(file, target / "studies" / study / file.relative_to(folder))
 

@@ -17,13 +17,13 @@ from . import packed
 RECORDS = (
     "request.json", "run.json", "provenance.json", "status.json", "epochs.csv", "ranks.csv", "steps.csv.gz",
 )  # fmt: skip
-OF_TURNS = "rounds.csv"
+ROUNDS = "rounds.csv"
 
 
 def of_run(folder: Path) -> str:
     """SHA-256 over `RECORDS` of a run's folder, or of a packed run; a missing one counts too, but not that of turns."""
     digest = hashlib.sha256()
-    for name in [*RECORDS, *[OF_TURNS] * (packed.holder(folder / OF_TURNS) is not None)]:
+    for name in [*RECORDS, *[ROUNDS] * (packed.holder(folder / ROUNDS) is not None)]:
         file_digest = ""
         with contextlib.suppress(OSError):
             file_digest = of_file(folder / name)

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 # Columns of `ranks.csv` whose largest value becomes a column of the run.
-ROUNDS = "rounds.csv"
 LARGEST = (
     "peak_allocated_bytes", "peak_rss_bytes", "mean_allocated_bytes", "mode_allocated_bytes", "mean_rss_bytes",
     "mode_rss_bytes", "page_faults", "cpu_seconds", "throttled_seconds", "outside_seconds", "steal_seconds",
@@ -120,7 +119,7 @@ def load_rounds(runs: pd.DataFrame, results: Path) -> pd.DataFrame:
     """The rounds of those of `runs` that took turns: `run_id` and the columns of `schema.ROUNDS`."""
     import pandas as pd
 
-    tables = {run.run_id: _table(results / run.path / ROUNDS) for run in runs.itertuples() if run.blocks}
+    tables = {run.run_id: _table(results / run.path / fingerprint.ROUNDS) for run in runs.itertuples() if run.blocks}
     rows = [{"run_id": run_id} | row for run_id, table in tables.items() for row in table]
     return pd.DataFrame(rows, columns=["run_id", *schema.names(schema.ROUNDS)]).astype({"session": str})
 
@@ -210,7 +209,8 @@ def _read(folder: Path, results: Path) -> tuple[dict[str, Any], list[dict[str, A
             raise Refused(f"{name} is missing or incomplete")
     epochs = _table(folder / "epochs.csv")
     ranks = _table(folder / "ranks.csv")
-    rounds = _table(folder / ROUNDS) if packed.holder(folder / ROUNDS) else []
+    turns = folder / fingerprint.ROUNDS
+    rounds = _table(turns) if packed.holder(turns) else []
     try:
         fault = next(checks.run_faults(run, origin, epochs, ranks), None) or _changed(folder)
         row = None if fault else _row(folder, results, run, origin, epochs, ranks)

@@ -169,7 +169,7 @@ def study_index(name: str, results: Path | None = None) -> Path:
     return Path(results or paths.results()) / "studies" / f"{name}.json"
 
 
-def study_files(name: str, results: Path | None = None) -> Path:
+def index_folder(name: str, results: Path | None = None) -> Path:
     """The folder of the files that a study was planned from: its own, own code, and in `CLUSTERS` that of the cluster."""
     return study_index(name, results).with_suffix("")
 

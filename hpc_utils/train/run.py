@@ -56,9 +56,8 @@ def train(config: RunConfig, *, redo: bool = False) -> Result:
     exact = precision.matmul_precision(config.precision, deterministic=config.deterministic)
     with setup(config, launcher.find_launcher(config.workload)) as ranks, exact, signals.listen() as received:
         compilation.require(config, ranks.device)
-        workload_builder = (
-            builder(config) if source_code.is_own(config.workload) else None
-        )  # refused before anything is written
+        # A user's own workload is refused before anything is written.
+        workload_builder = builder(config) if source_code.is_own(config.workload) else None
         recorder = Recorder(
             config.workload,
             global_batch=config.batches(ranks.world_size)[0],

@@ -10,7 +10,7 @@ from typing import Any
 
 from hpc_utils import paths, provenance, workspace
 from hpc_utils.config import RunConfig
-from hpc_utils.records import schema
+from hpc_utils.records import fingerprint, schema
 from hpc_utils.records.folder import RunFolder, read_json
 from hpc_utils.records.identity import run_id
 from hpc_utils.records.load import verify
@@ -131,7 +131,7 @@ class RunWriter:
     def write_rounds(self, rows: Sequence[Row]) -> None:
         """Write `rounds.csv`, if the run takes turns."""
         if rows:
-            self.folder.write_table("rounds.csv", schema.names(schema.ROUNDS), rows)
+            self.folder.write_table(fingerprint.ROUNDS, schema.names(schema.ROUNDS), rows)
 
     def append_steps(self, epoch: int, times: Sequence[Sequence[StepTime]]) -> None:
         """Append every rank's steps of an epoch to `steps.csv.gz`."""

@@ -36,17 +36,11 @@ TEMPLATES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "pitch": ("pitch.md.j2", "slides", {}),
 }
 LABELS = ("plan-", "profiling-", "speed-")  # of tables and figures of other chapters than 03 and 06
-TABLES = (
-    "summary",
-    "efficiency",
-    "throughput",
-    "targets",
-    "finding-counts",
-    "unit-rates",
-    "learned",
-)  # of chapters 03 and 06
+# Of chapters 03 and 06.
+TABLES = ("summary", "efficiency", "throughput", "targets", "finding-counts", "unit-rates", "learned")
+# In the order tried.
 KEYS = [
-    *[
+    *(
         "name",
         "study",
         "finding",
@@ -58,10 +52,10 @@ KEYS = [
         "scheme",
         "batch",
         "metric",
-    ],
+    ),
     *POINT,
     *SAME,
-]  # in the order tried
+]
 
 
 @dataclass(frozen=True)
