@@ -40,19 +40,8 @@ LABELS = ("plan-", "profiling-", "speed-")  # of tables and figures of other cha
 TABLES = ("summary", "efficiency", "throughput", "targets", "finding-counts", "unit-rates", "learned")
 # In the order tried.
 KEYS = [
-    *(
-        "name",
-        "study",
-        "finding",
-        "kind",
-        "world_size",
-        "ranks",
-        "precision",
-        "baseline",
-        "scheme",
-        "batch",
-        "metric",
-    ),
+    *("name", "study", "finding", "kind", "world_size", "ranks", "precision"),
+    *("baseline", "scheme", "batch", "metric"),
     *POINT,
     *SAME,
 ]
