@@ -331,7 +331,7 @@ def _described(study: Study, target: Target) -> Study:
         if name in {*by_command, *by_cluster}
     ]
     changed = f"Changed: {', '.join(rows)}. " * bool(rows)
-    unchanged = "Without that: " * bool(rows and study.about) + study.about
+    unchanged = "The study file says: " * bool(rows and study.about) + study.about
     description = f"{changed}{unchanged}".strip()
     return study.model_copy(update={"title": title, "about": description})
 
