@@ -303,7 +303,15 @@ def plan(
                     hardware=target.hardware, needs_data=needs_data, imports=not target.in_container,
                 )  # fmt: skip
             except ConfigError as error:
-                raise StudyError(f"{name}, [parameters] or series {configuration.series!r}: {error}") from None
+                elsewhere = _path(name).parent
+                remedy = (
+                    f"; {configuration.notebook} is in {elsewhere}: run this there"
+                    if (elsewhere / configuration.notebook).is_file()
+                    else ""
+                )
+                raise StudyError(
+                    f"{name}, [parameters] or series {configuration.series!r}: {error}{remedy}"
+                ) from None
             if repeat == 1:
                 configuration_repeats = max(repeats, further.get(request.run_id, 0))
             begun = request.run_id in queued or request.state in ("complete", "running")

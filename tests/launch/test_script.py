@@ -10,7 +10,7 @@ import pytest
 
 from hpc_utils import paths, records, source_code, workspace
 from hpc_utils.config import ConfigError
-from hpc_utils.launch import rerun, study_draft
+from hpc_utils.launch import local, rerun, study_draft
 from hpc_utils.launch import study as studies
 from hpc_utils.launch.request import Layout, prepare
 from hpc_utils.records.folder import read_json
@@ -101,6 +101,7 @@ def test_one_process_without_a_group_whoever_starts_it(bench: Bench, launcher: l
 @pytest.mark.parametrize(
     ("loop", "parameter", "reason"),
     [
+        (LOOP, "width=wide", "argument --width: invalid int value: 'wide'"),
         (LOOP.replace("global_batch=args.global_batch)", "global_batch=64)"), "width=3", "global_batch=64"),
         (LOOP.replace('if "RANK"', 'if "NEVER"'), "width=3", "parallel=ddp"),
     ],
@@ -153,6 +154,24 @@ def test_its_study_is_drafted_and_planned_and_names_former_runs(here: Path, monk
     (here / "my_loop.py").write_text(LOOP.replace("range(2)", "range(3)"))
     (line,) = studies.plan(str(path)).changes()
     assert former.run_id in line and plan.command in line
+
+
+def test_what_was_edited_since_it_was_planned_is_not_started(here: Path) -> None:
+    planned = prepare(Path("my_loop.py"), {})
+    local.require_startable(planned)
+    (here / "layers.py").write_text(LAYERS.replace("Linear(4, width)", "Linear(4, width, bias=False)"))
+    with pytest.raises(ConfigError, match=planned.run_id):
+        local.require_startable(planned)
+
+
+def test_a_study_whose_script_is_beside_its_file_says_where_to_run_it(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study_draft.new("mine.toml", "my_loop.py")
+    (here / "elsewhere").mkdir()
+    monkeypatch.chdir(here / "elsewhere")
+    with pytest.raises(studies.StudyError, match=f"is in {here}"):
+        studies.plan(str(here / "mine.toml"))
 
 
 def test_a_recorded_loop_is_repeated_with_its_parameters(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
