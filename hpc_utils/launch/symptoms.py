@@ -41,7 +41,7 @@ _FAILURE = re.compile(
     rf"{_START}(?:FATAL|Fatal|fatal|ERROR|Error|error)\]?: (?! *(?:[-+]?\d*\.\d|0\b|[Nn]one\b|null|false))"
     r"|(?:srun|slurmstepd|mpirun|mpiexec|prterun): error|tasks? [-\d, ]+: (?:Aborted|Terminated)|core dumped|can't open file"
     r"|Traceback \(most recent call last\)|HYD[UT]_|find the specified executable|forrtl: severe|Fortran runtime error|Execution halted|OMP: Error"
-    r"|Failed to connect to GCS|Error executing job with overrides|terminate called|BAD TERMINATION|non-zero (?:exit code|status)|exitcode\s*: -?[1-9]|(?:on|by|received) signal \d|EXIT CODE: \d|(?:exit code:?|return code =) -?[1-9]"
+    r"|panicked at|^panic: |^make\S*: \*\*\*|^\w+: (?:unrecognized|invalid) option|Fatal Python error|java\.lang\.\w+Error|Failed to connect to GCS|Error executing job with overrides|terminate called|BAD TERMINATION|non-zero (?:exit code|status)|exitcode\s*: -?[1-9]|(?:on|by|received) signal \d|EXIT CODE: \d|(?:exit code:?|return code =) -?[1-9]"
     # what a shell says of a line of its script, in any language; not that a locale is missing
     r"|^(?:\S*/)?(?:-?(?:ba|da|z|k)?sh|slurm_script|\S+\.(?:sh|bash|sbatch|slurm))\s?[:：]\D{0,12}\d+\D{0,8}[:：](?!.*(?:LC_|[Ww]arn|avert|advert))"
 )
@@ -55,7 +55,8 @@ _PASSED_ON = re.compile(
 _NO_EVIDENCE = re.compile(
     rf"^\s*(?:{_TAG}\s*)*(?:[│+#]|>\s{3}|File \"|(?:raise|except|return|if|elif|assert|print)\b|logger\.)|NCCL INFO(?!.*no socket)"
     r"|\[W[^\]]*(?:socket|TCPStore)\.cpp(?!.*gai error)|pip's dependency resolver"
-    r"|some potential root causes|SIGKILL by OOM killer due|due to SIGSEGV or|error: spank(?!.*required)|error: x11|not a git repository|task/cgroup: unable to add"
+    r"|some potential root causes|SIGKILL by OOM killer due|due to SIGSEGV or|error: spank(?!.*required)|error: x11|fatal: (?:not a git|detected dubious)|ld\.so: .*ignored|\(ignored\)|PMIX ERROR: ERROR in file"
+    r"|slurmstepd: error: (?:task/cgroup|acct_gather|_get_joules|common_file_write|xcgroup|cpu_?freq)"
 )
 _DIGITS_MATTER = re.compile("signal|code|gai|err|world.?size")  # in lower case
 # Lines of a job that goes on. What a bar shows once, when it is closed, or wandb at the end, is none.
@@ -66,7 +67,7 @@ _PROGRESS = re.compile(
 _VERDICT = re.compile(r"JOB \S+( ON \S+)? CANCELLED|CANCELLED AT \S+ DUE TO|TERM_\w+LIMIT|exceeded limit")
 _COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _TRACEBACK = "Traceback (most recent call last)"
-_CHAINED = "During handling of the above exception"
+_CONTEXT = re.compile("(During handling of the above exception)|(Exception ignored in)|Traceback")
 # What a program catches to go on; where another exception follows, that is the one that ended it.
 _CONTROL_FLOW = re.compile(
     rf"{_START}(?:\w+\.)*_?(?:(?:Key|Attribute|Index|Lookup|Import|ModuleNotFound|FileNotFound)Error|Empty|StopIteration)\b"
@@ -168,10 +169,11 @@ class Finding:
 class _Traceback:
     """The lines of a traceback whose last one, with the exception, is still to come.
 
-    `exception`: its name, where the first line says it, as IPython's does.
+    `exception`: its name, where the first line says it, as IPython's does. `is_ignored`: by Python, such as one when it exits.
     """
 
     exception: str
+    is_ignored: bool
     lines: list[str] = field(default_factory=list)
 
     def ends_with(self, line: str) -> bool:
@@ -245,7 +247,7 @@ def _precedes(earlier: Finding, later: Finding) -> bool:
 
 
 def _decoded(name: str, file: BinaryIO) -> BinaryIO:
-    """`file`, unpacked if it is of gzip, bzip2 or xz, and as UTF-8 if it is UTF-16, as PowerShell writes."""
+    """`file`, unpacked if it is of gzip, bzip2 or xz, and as UTF-8 if it is UTF-16 with its mark, as PowerShell writes."""
     buffered = file if hasattr(file, "peek") else io.BufferedReader(file)
     head = buffered.peek(64)[:64]
     if head.startswith(_PACKED):
@@ -254,17 +256,15 @@ def _decoded(name: str, file: BinaryIO) -> BinaryIO:
         if head.startswith(start):
             buffered = unpack(buffered)
             head = buffered.peek(64)[:64]
-    is_marked = head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-    is_of_ascii = len(head) > 2 and not any(head[1::2]) and all(head[::2])
-    if not is_marked and not is_of_ascii:
+    if head[:2] not in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
         return buffered
-    text = buffered.read().decode("utf-16" if is_marked else "utf-16-le", errors="replace")
-    return io.BytesIO(text.encode())
+    return io.BytesIO(buffered.read().decode("utf-16", errors="replace").encode())
 
 
 def _scan(log: str, file: BinaryIO, failed: bool) -> list[Finding]:
     findings: dict[tuple[str, str], Finding] = {}
     tracebacks: dict[str, _Traceback] = {}  # by rank
+    ignored = 0  # the last line that says that Python ignores an exception, whose traceback follows
     raised: dict[str, tuple[str, str]] = {}  # by rank: the key of the finding that its last traceback added
     harmless: dict[bytes, bool] = {}  # lines without digits, which a training log repeats: whether they show progress
     next_number = 1
@@ -274,6 +274,7 @@ def _scan(log: str, file: BinaryIO, failed: bool) -> list[Finding]:
     while line := file.readline(_LONGEST):
         line_number = next_number
         next_number = next_number + line.endswith(b"\n")
+        line = line.replace(b"\0", b"")  # of UTF-16 without its mark, such as lines that PowerShell appends
         alike = line.translate(None, b"0123456789")
         if not tracebacks and (goes_on := harmless.get(alike)) is not None:
             output = output if verdict else line_number
@@ -286,16 +287,23 @@ def _scan(log: str, file: BinaryIO, failed: bool) -> list[Finding]:
         traceback = tracebacks.get(rank)
         name = _name(text, traceback.lines if traceback else [])
         is_last = False
+        context = _CONTEXT.search(text)
+        if context and context[2]:
+            ignored = line_number
         if _TRACEBACK in text:
             before = body.partition(_TRACEBACK)[0].strip()
-            tracebacks[rank] = _Traceback(before if before.isidentifier() else "")
+            traceback = tracebacks[rank] = _Traceback(
+                before if before.isidentifier() else "", ignored == line_number - 1
+            )
         elif traceback and traceback.ends_with(body):
             del tracebacks[rank]
             is_last = True
             name = name or ("exception" if _RAISED.match(text) else None)
         elif traceback:
             traceback.lines.append(text)
-        if _CHAINED in text and rank in raised:
+        if traceback and traceback.is_ignored:
+            name = None
+        if context and context[1] and rank in raised:
             findings.pop(raised.pop(rank), None)
         if is_last:
             raised.pop(rank, None)
@@ -304,7 +312,7 @@ def _scan(log: str, file: BinaryIO, failed: bool) -> list[Finding]:
             if not verdict and text.strip():
                 output = line_number
                 progress = line_number if goes_on else progress
-            if len(harmless) < _REMEMBERED and not _DIGITS_MATTER.search(text.lower()) and _CHAINED not in text:
+            if len(harmless) < _REMEMBERED and not _DIGITS_MATTER.search(text.lower()) and not (context or is_last):
                 harmless[alike] = goes_on
             continue
         if (finding := findings.get((name, rank))) is None:

@@ -102,6 +102,8 @@ def test_the_rank_that_waits_elsewhere_is_named() -> None:
         (gzip.compress(b"epoch 1\nCUDA out of memory\n", mtime=0), 1, ":2: "),
         ("epoch 1\nCUDA out of memory\n".encode("utf-16"), 1, ":2: "),
         ("epoch 1\nCUDA out of memory\n".encode("utf-16-le"), 1, ":2: "),
+        ("epoch 1\nCUDA out of memory\n".encode("utf-16-be"), 1, ":2: "),
+        (b"epoch 1\n" + "CUDA out of memory\n".encode("utf-16"), 1, ":2: "),
         (bz2.compress(b"epoch 1\nCUDA out of memory\n"), 1, ":2: "),
         (lzma.compress("epoch 1\nCUDA out of memory\n".encode("utf-16")), 1, ":2: "),
         (gzip.compress(b"epoch 1\nCUDA out of memory\n" * 99)[:-30], 2, "unpack"),
