@@ -264,7 +264,7 @@ def _decoded(name: str, file: BinaryIO) -> BinaryIO:
 def _scan(log: str, file: BinaryIO, failed: bool) -> list[Finding]:
     findings: dict[tuple[str, str], Finding] = {}
     tracebacks: dict[str, _Traceback] = {}  # by rank
-    ignored = 0  # the last line that says that Python ignores an exception, whose traceback follows
+    ignored = -1  # the last line that says that Python ignores an exception, whose traceback follows
     raised: dict[str, tuple[str, str]] = {}  # by rank: the key of the finding that its last traceback added
     harmless: dict[bytes, bool] = {}  # lines without digits, which a training log repeats: whether they show progress
     next_number = 1
