@@ -11,7 +11,7 @@ from . import scaling
 from .table import tabled
 
 COLUMNS = [
-    "foreign", *("workload", "dataset", "precision", "device_name"), "parallel", "kind", "batch", "baseline", "world_size", "nodes",
+    "foreign", *("workload", "dataset", "precision", "device_name"), *("software", "date"), "parallel", "kind", "batch", "baseline", "world_size", "nodes",
     *("reported", "efficiency", "efficiency_low", "efficiency_high", "repeats", "throughput", "verdict"),
 ]  # fmt: skip
 
@@ -36,11 +36,14 @@ def efficiency(runs: pd.DataFrame | None = None) -> pd.DataFrame:
     corrected["verdict"] = [", ".join(sorted(set(verdicts[list(names)]))) for names in corrected.runs]
     corrected["reported"] = reported.efficiency.mask(corrected.verdict == foreign.Verdict.COMPUTED)
     corrected["foreign"] = corrected.hardware_id.str.removeprefix("foreign:")
+    corrected["software"] = corrected.torch
+    corrected["date"] = corrected.settings
     return corrected[COLUMNS]
 
 
 def _efficiency(runs: pd.DataFrame, throughput: pd.Series) -> pd.DataFrame:
     """Of equal work: a run's samples in one second."""
     work = {"samples": throughput.astype(float), "seconds": 1.0, "epochs": 1, "steps_per_epoch": np.nan}
+    work["settings"] = runs.started  # of different dates: not pooled
     work["parallel"] = runs.parallel.fillna("not stated")
     return scaling.headline(scaling.efficiency(runs.assign(**work))).reset_index(drop=True)

@@ -278,10 +278,19 @@ def import_(file, mapping, name, dry_run):
     name = name or file.stem
     runs, refused = foreign.read_table(file, mapping, name)
     points = efficiency(runs).drop(columns="foreign").dropna(axis="columns", how="all")
-    click.echo(points.to_string(index=False, na_rep="-", float_format="{:.4g}".format))
+    if points.empty:
+        click.echo("no efficiency: no run on one rank of the same configuration, software and date")
+    else:
+        click.echo(points.to_string(index=False, na_rep="-", float_format="{:.4g}".format))
     verdicts = runs.verdict.value_counts()
     counts = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items())
     click.echo(f"{counted(len(runs), 'run')}: {counts}")
+    consistent = runs[runs.verdict == foreign.Verdict.CONSISTENT]
+    difference = (consistent.reported_throughput / consistent.throughput - 1).abs().max()
+    if difference > 0:
+        click.echo(
+            f"throughput and samples / seconds differ by up to {difference:.2g} (`tolerance` in {mapping.name})"
+        )
     print_refused(refused, "line ")
     if not dry_run:
         click.echo(f"kept: {foreign.keep(file, mapping, name)}")

@@ -42,8 +42,8 @@ def factor(row: Row) -> float:
 def disagreement(row: Row) -> str:
     """The recorded throughput and that of samples and seconds, as text."""
     return (
-        f"throughput {row['throughput']:.6g}/s is {factor(row):.4g} times what "
-        f"{row['samples']:g} samples in {row['seconds']:.6g} s give ({row['samples'] / row['seconds']:.6g}/s)"
+        f"throughput {row['throughput']:.9g}/s is {factor(row):.7g} times what "
+        f"{row['samples']:.9g} samples in {row['seconds']:.9g} s give ({row['samples'] / row['seconds']:.9g}/s)"
     )
 
 

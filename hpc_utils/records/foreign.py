@@ -10,6 +10,7 @@ errors are corrected: global samples counted once per rank, and the samples of o
 
 from __future__ import annotations
 
+import codecs
 import csv
 import math
 import re
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Line = Annotated[str, Field(min_length=1, pattern=r"^[^\x00-\x1f\x7f]*$")]
-WORDS = ("workload", "dataset", "parallel", "precision", "device_name")
+WORDS = ("workload", "dataset", "parallel", "precision", "device_name", "software", "date")
 COUNTS = ("world_size", "nodes", "ranks_per_node", "global_batch", "batch_per_device", "steps", "repeat")
 AMOUNTS = ("samples", "seconds", "throughput")
 TYPES = {
@@ -41,8 +42,7 @@ TYPES = {
 }
 Values = create_model("Values", __base__=Strict, **{name: (kind | None, None) for name, kind in TYPES.items()})
 COLUMNS = [*schema.names(schema.RUNS), *schema.names(schema.FOREIGN)]
-# The largest relative difference between a throughput and samples / seconds: authors round, and time both separately.
-TOLERANCE = 0.01
+_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 class ForeignError(ValueError):
@@ -71,11 +71,15 @@ class Format(Strict):
 
 
 class Meaning(Strict):
-    """The content of a mapping file: {our name: their name}, and what every row has in common."""
+    """The content of a mapping file: {our name: their name}, and what every row has in common.
+
+    `tolerance`: the largest relative difference between a throughput and samples / seconds; authors round, and time both separately.
+    """
 
     title: Line
     source: Line
     throughput_is: Literal["global", "per_rank"] = "global"
+    tolerance: float = Field(0.01, gt=0, lt=0.5)
     format: Format = Format()
     columns: dict[Literal[tuple(TYPES)], Line]
     constants: Values = Values()
@@ -109,17 +113,22 @@ def read_table(path: Path, mapping_path: Path, name: str) -> tuple[pd.DataFrame,
         raise ForeignError(f"{name!r} cannot name a result set: use at most 61 letters, digits and . _ -")
     meaning = toml_config.read_toml(mapping_path, Meaning, ForeignError)
     try:
-        text = path.read_text(encoding=meaning.format.encoding).splitlines(keepends=True)
-        table = list(csv.reader(text, delimiter=meaning.format.delimiter, strict=True))
+        content = path.read_bytes()
+        encoding = "utf-16" if content.startswith(_UTF16) else meaning.format.encoding
+        text = content.decode(encoding).splitlines(keepends=True)
+        excel = re.fullmatch(r"sep=(.)\s*", text[0]) if text else None
+        delimiter = excel[1] if excel else meaning.format.delimiter
+        table = list(csv.reader(text, delimiter=delimiter, strict=True))
     except (UnicodeDecodeError, LookupError, csv.Error) as error:
         raise ForeignError(f"{path}: not CSV in this [format] (encoding, delimiter), or cut off: {error}") from None
-    header, *lines = [[cell.strip() for cell in line] for line in table] or [[]]
+    header_line = 2 if excel else 1
+    header, *lines = [[cell.strip() for cell in line] for line in table[header_line - 1 :]] or [[]]
     for ours, theirs in meaning.columns.items():
         if header.count(theirs) != 1:
             raise ForeignError(f"{path}: columns.{ours}: not one column {theirs!r} in {header}")
     runs = {}
     refused = {}
-    for line, cells in enumerate(lines, 2):
+    for line, cells in enumerate(lines, header_line + 1):
         if not any(cells):
             continue
         try:
@@ -135,7 +144,8 @@ def read_table(path: Path, mapping_path: Path, name: str) -> tuple[pd.DataFrame,
     if not runs:
         fault = next(iter(refused.values()), "there is none")
         raise ForeignError(f"{path}: no row can be used: {fault}")
-    frame = pd.DataFrame(list(runs.values())).assign(foreign=name, hardware_id=f"foreign:{name}")
+    frame = pd.DataFrame(list(runs.values())).rename(columns={"software": "torch", "date": "started"})
+    frame = frame.assign(foreign=name, hardware_id=f"foreign:{name}")
     return frame.reindex(columns=COLUMNS), refused
 
 
@@ -170,13 +180,13 @@ def read_row(cells: Mapping[str, str], meaning: Meaning) -> dict[str, Any]:
     if "throughput" in values and meaning.throughput_is == "per_rank":
         values["throughput"] *= ranks
     values["reported_throughput"] = values.get("throughput")
-    values["verdict"] = _judge(values)
+    values["verdict"] = _judge(values, meaning.tolerance)
     if values["verdict"] != Verdict.UNCHECKED:
         values["throughput"] = values["samples"] / values["seconds"]
     return values
 
 
-def _judge(values: Mapping[str, Any]) -> Verdict:
+def _judge(values: Mapping[str, Any], tolerance: float) -> Verdict:
     if not {"samples", "seconds"} <= values.keys():
         if "throughput" not in values:
             raise ForeignError("neither a throughput, nor samples and seconds to compute it from")
@@ -185,9 +195,11 @@ def _judge(values: Mapping[str, Any]) -> Verdict:
         return Verdict.COMPUTED
     ranks = values["world_size"]
     for verdict, factor in ((Verdict.CONSISTENT, 1), (Verdict.PER_RANK, ranks), (Verdict.ONE_RANK, 1 / ranks)):
-        if math.isclose(checks.factor(values), factor, rel_tol=TOLERANCE):
+        if math.isclose(checks.factor(values), factor, rel_tol=tolerance):
             return verdict
-    raise ForeignError(f"{checks.disagreement(values)}, which world_size={ranks} does not explain")
+    raise ForeignError(
+        f"{checks.disagreement(values)}, which world_size={ranks} does not explain (`tolerance` of the mapping: {tolerance:g})"
+    )
 
 
 def _multiply(values: dict[str, Any], product: str, first: str, second: str) -> None:

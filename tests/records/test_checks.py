@@ -26,7 +26,7 @@ def test_a_throughput_multiplied_by_the_world_size_is_found(samples: int, second
     row = {"samples": samples, "seconds": seconds, "throughput": samples / seconds}
     assert not [*checks.epoch_faults(row)]
     (fault,) = checks.epoch_faults(row | {"throughput": factor * samples / seconds})
-    assert f"is {factor:.4g} times what {samples:g} samples in" in fault
+    assert f"is {factor} times what {samples:.9g} samples in" in fault
 
 
 @pytest.mark.parametrize("name", ["samples", "seconds", "throughput"])

@@ -13,6 +13,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from hpc_utils import paths
+from hpc_utils.analyze.foreign import efficiency
 from hpc_utils.cli import main
 from hpc_utils.records import foreign, schema
 from hpc_utils.records.foreign import ForeignError, Format, Meaning, Verdict, number
@@ -186,15 +187,25 @@ def test_a_file_of_samples_counted_once_per_rank(read: Callable) -> None:
 def test_an_excel_export_needs_its_format_and_is_refused_without_it(read: Callable) -> None:
     csv = "gpus;mode;epoch_time_s;images_per_sec\r\n1;none;41,7;1.199\r\n2;ddp;22,6;2.212\r\n"
     form = '[format]\ndelimiter = ";"\n'
-    with pytest.raises(ForeignError, match="encoding"):
-        read(csv.encode("utf-16"))
     with pytest.raises(ForeignError, match="not one column"):
         read(csv)
     with pytest.raises(ForeignError, match="'41,7' is not a number"):
         read(csv, MAPPING + form)
-    marks = 'decimal = ","\nthousands = "."\nencoding = "utf-16"\n'
+    marks = 'decimal = ","\nthousands = "."\n'
+    with pytest.raises(ForeignError, match="encoding"):
+        read(csv.replace("gpus", "Geräte").encode("latin-1"), MAPPING + form + marks)
     runs, refused = read(csv.encode("utf-16"), MAPPING + form + marks)
     assert not refused and runs.reported_throughput.tolist() == [1199, 2212]
+    for encoding in ("utf-8", "utf-16"):
+        runs, refused = read(f"sep=;\r\n{csv}".encode(encoding), MAPPING + "[format]\n" + marks)
+        assert not refused and runs.line.tolist() == [3, 4]
+
+
+def test_a_row_within_the_tolerance_is_consistent_and_a_refusal_names_both_values(read: Callable) -> None:
+    runs, refused = read(CLASSIC, MAPPING.replace("[columns]", "tolerance = 1e-5\n[columns]", 1))
+    assert runs.world_size.tolist() == [4, 8] and refused.keys() == {2, 3}
+    fault = refused[3]
+    assert "4425/s is 2.0001 times" in fault and "tolerance" in fault
 
 
 def test_a_second_row_of_a_configuration_is_a_repeat_only_if_a_column_says_so(read: Callable) -> None:
@@ -203,6 +214,20 @@ def test_a_second_row_of_a_configuration_is_a_repeat_only_if_a_column_says_so(re
     assert refused.keys() == {3} and runs.throughput.round().tolist() == [1199]
     runs, refused = read(csv, MAPPING.replace('world_size = "gpus"', 'world_size = "gpus"\nrepeat = "n"'))
     assert not refused and runs.repeat.tolist() == [1, 2]
+
+
+def test_rows_of_different_software_or_dates_are_not_pooled(read: Callable) -> None:
+    csv = "gpus,mode,epoch_time_s,images_per_sec,version,day\n" + "".join(
+        f"{ranks},ddp,{seconds},{50000 / seconds},{version},{day}\n"
+        for version, day, factor in (("2.1", "May", 1), ("2.3", "May", 2), ("2.3", "June", 4))
+        for ranks, seconds in ((1, 40 / factor), (2, 25 / factor))
+    )
+    named = 'world_size = "gpus"\nsoftware = "version"\ndate = "day"'
+    runs, refused = read(csv, MAPPING.replace('world_size = "gpus"', named))
+    points = efficiency(runs)
+    assert not refused and points.repeats.tolist() == [1] * 6
+    assert points.efficiency.tolist() == pytest.approx([1, 0.8] * 3)
+    assert set(zip(points.software, points.date, strict=True)) == {("2.1", "May"), ("2.3", "May"), ("2.3", "June")}
 
 
 @pytest.mark.parametrize(
@@ -228,7 +253,7 @@ def test_a_line_that_cannot_be_used_is_refused_and_the_others_are_kept(read: Cal
     [
         (CLASSIC.replace("epoch_time_s", "epoch_time", 1), "columns.seconds"),
         ("", "columns"),
-        (b"\xff\xfe", "format"),
+        (b"\xff\xfea", "format"),
         (CLASSIC + '8,"DD', "cut off"),
         ("gpus,mode,epoch_time_s,images_per_sec\n2,ddp,no,1\n", "no row can be used: 'no'"),
     ],
