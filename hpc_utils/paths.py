@@ -33,12 +33,12 @@ def is_result_set(folder: Path) -> bool:
 
 
 def result_set(name: str | Path) -> Path:
-    """A result set, by its folder or its name among the committed ones.
+    """A result set, by its folder, or its name among the committed or the imported ones.
 
     Raises:
         NoResultSet: there is none that holds runs.
     """
-    for folder in (Path(name), reference() / name):
+    for folder in (Path(name), reference() / name, results() / "foreign" / name):
         if is_result_set(folder):
             return folder.absolute()
     committed = ", ".join(sorted(path.name for path in reference().glob("*/")))

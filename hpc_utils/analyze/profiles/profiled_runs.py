@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import io
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,10 +13,12 @@ from typing import Any
 
 import pandas as pd
 
+from hpc_utils.analyze.table import tabled
 from hpc_utils.plural import counted
-from hpc_utils.records import identity, packed
+from hpc_utils.records import identity, imported, packed
 from hpc_utils.records.folder import MONITOR
 
+from . import kernels
 from .judge import judge
 from .readers import Reports, gather
 from .timeline import ProfileError, Timeline
@@ -141,6 +144,31 @@ def _name(study_run: Mapping[str, Any], firsts: Iterable[Mapping[str, Any]]) -> 
         if name not in REPEATS and any(sibling["parameters"].get(name) != value for sibling in of_series):
             parts.append(str(value))
     return re.sub(r"[^a-z0-9]+", "-", "-".join(parts).lower()).strip("-")
+
+
+@tabled(
+    "kinds",
+    "Time in kernels by their kind.",
+    missing="a run with a profile (`-p profile=torch`), or an import with `kernels`",
+)
+def kernel_kinds(results: Path, runs: pd.DataFrame) -> pd.DataFrame:
+    """`kernels.kinds` of the first run of each precision, number of ranks and batch that was profiled, or imported with a table of
+    its kernels; and `runs`."""
+    tables = {}
+    run_ids = {}
+    for run in runs.itertuples():
+        name = f"{run.precision}, {counted(run.world_size, 'rank')}, batch {run.global_batch:g}"
+        folder = results / run.path
+        if name in tables or not (pd.notna(run.profile) or imported.KERNELS in packed.names(folder)):
+            continue
+        if pd.isna(run.profile):
+            table = pd.read_csv(io.BytesIO(packed.content(folder / imported.KERNELS)))
+        else:
+            table = kernels.kernel_table(Profile(name, name, {run.run_id: [folder]}).timelines, "kind")
+        tables[name] = table
+        run_ids[name] = (run.run_id,)
+    kinds = kernels.kinds_of_tables(tables)
+    return kinds.assign(runs=kinds.configuration.map(run_ids))
 
 
 def monitors(results: Path, runs: Iterable[str], least: int = 1) -> dict[str, dict[str, pd.DataFrame]]:
