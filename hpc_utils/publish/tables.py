@@ -152,6 +152,7 @@ COMPARISON: dict[str, Writer] = {
     "Throughput (samples/s)": measured("throughput"),
     "Time/Epoch (s)": measured("epoch_seconds"),
     "Accuracy (%)": lambda row: measured("learned", 100)(row) if row["metric"] == "test_accuracy" else ABSENT,
+    "Peak memory/device": lambda row: _memory(row),
     "Speedup": measured("speedup"),
 }
 LABELLED = ["workload", "dataset", "precision", "world_size", "parallel", "batch_per_device"]
@@ -165,6 +166,15 @@ def comparison(rows: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     references = "; ".join(rows.configuration[rows.is_reference.eq(True)])
     over = f" over {references}" if references else ""
     return text_table(rows, COMPARISON), f"Throughput, time, accuracy and speed-up{over}."
+
+
+def _memory(row: Row) -> str:
+    """`455 MiB, 3 % of 16 GiB`."""
+    if pd.isna(row["peak_bytes"]):
+        return ABSENT
+    share = row["peak_bytes"] / (row["device_bytes"] or np.nan)
+    of_device = "" if pd.isna(share) else f", {100 * share:.2g} % of {number(row['device_bytes'] / 2**30)} GiB"
+    return f"{number(row['peak_bytes'] / 2**20)} MiB{of_device}"
 
 
 def _configuration(row: Row) -> str:

@@ -173,9 +173,11 @@ def test_the_accelerator_s_memory_is_taken_where_there_is_one() -> None:
 def test_memory_is_compared_with_one_device_s() -> None:
     runs = study(strong={"1x2": 0.9})
     runs.loc[runs.world_size == 2, "peak_rss_bytes"] = [200 * MIB, 210 * MIB, 190 * MIB]
+    runs["device_bytes"] = 1000 * MIB
     table = scaling.memory(runs)
     found = point(table, world_size=2, baseline="none", statistic="peak")
     assert (found.bytes, found.ratio, found.repeats) == (200 * MIB, 0.5, 3)
+    assert found.of_device == 0.2
     assert found.ratio_low < 0.5 < found.ratio_high < 0.6
     assert point(table, world_size=2, baseline="ddp", statistic="mode").ratio == 1
     assert math.isnan(point(table, world_size=1, baseline="ddp", statistic="mode").ratio_low)

@@ -77,4 +77,9 @@ def test_the_comparison_names_what_differs_and_its_reference() -> None:
     assert table.Configuration.is_unique and len(table) == 6
     assert table.Configuration.str.endswith("compile=default").sum() == 3
     (reference,) = table.Configuration[table.Speedup == "1"][:1]
+    assert set(table["Peak memory/device"]) == {"400 MiB"}
+    part = tables.text_table(
+        pd.DataFrame([{"peak_bytes": 455 * 2**20, "device_bytes": 16 * 2**30}]), {"m": tables._memory}
+    )
+    assert part.m[0] == "455 MiB, 2.8 % of 16 GiB"
     assert reference in caption and "1 (no group) x 768" in reference
