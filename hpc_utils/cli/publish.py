@@ -288,7 +288,7 @@ def verify(run, folder, repeats, tolerance, against, notebook, as_json):
 @click.command()
 @click.option("--check", is_flag=True, help="Print the checklist; write nothing.")
 @click.option("--output", type=click.Path(path_type=Path, file_okay=False), help="Default: results/release.")
-def release(check, output):
+def release(check, output, release_instead=None):
     """Pack this commit, its results and documents as an RO-Crate.
 
     \b
@@ -298,6 +298,8 @@ def release(check, output):
     The first items of the list must hold for any release, all of them from version 1.0 on (RELEASING.md). The PDFs are
     those of `make paper`; the same commit and PDFs give the same bytes. Exit code 2: refused.
     """
+    if release_instead:  # an option of a companion
+        return release_instead(check, output)
     with _paper_packages():
         from hpc_utils.publish.release import archive
 
