@@ -45,6 +45,12 @@ def result_set(name: str | Path) -> Path:
     raise NoResultSet(f"no result set {str(name)!r}: give a folder that holds runs, or one of {committed or 'none'}")
 
 
+def result_sets() -> list[Path]:
+    """`results/`, the committed and the imported sets, as far as they are there."""
+    folders = [results(), *sorted(reference().glob("*/")), *sorted((results() / "foreign").glob("*/"))]
+    return [folder for folder in folders if is_result_set(folder)]
+
+
 class NoResultSet(LookupError):
     """No such result set; the message lists those that exist."""
 

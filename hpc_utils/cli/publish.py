@@ -20,19 +20,26 @@ from .common import POSITIVE, SET, Finite, aliases, parameters_option, progress,
 
 
 @click.command()
-@click.argument("notebook")
-@results_option(f"Default: results/. {SET}")
+@click.argument("notebook", required=False)
+@results_option(f"Default: results/; with --all every set. {SET}")
 @parameters_option("A parameter of the chapter's first cell.")
 @click.option("--drop", is_flag=True, help="Allow that earlier tables and figures disappear.")
-def chapter(notebook, folder, parameters, drop):
+@click.option("--all", "every", is_flag=True, help="Every chapter that was executed, of all sets and studies.")
+def chapter(notebook, folder, parameters, drop, every):
     """Execute a chapter that reads results, on a result set.
 
     Its tables and its figures with their data are written again. If an earlier one would be missing, nothing is changed and
     they are listed (exit code 2). NOTEBOOK: a path, or a name such as 03_scaling.
     """
     from hpc_utils.launch.parameters import find_notebook, of_chapter
-    from hpc_utils.publish.chapters import renew
+    from hpc_utils.publish.chapters import renew, renew_all
 
+    if every == bool(notebook):
+        raise click.UsageError("give either a NOTEBOOK or --all")
+    if every:
+        for output in renew_all([folder] if folder else paths.result_sets(), drop=drop):
+            click.echo(output)
+        return
     path = find_notebook(Path(notebook))
     study, values = of_chapter(path, parameters)
     if provenance.dirty():
