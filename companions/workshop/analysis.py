@@ -34,7 +34,7 @@ DEFINITIONS: dict[str, dict[str, str]] = {
 }
 MEASURES = [column for definition in DEFINITIONS.values() for column in definition.values()]
 MEASURES += ["test_loss", "test_accuracy", "updates", "total_seconds", "utilisation", "power_watts"]
-SCALING = ("throughput_scaling", "memory_scaling", "node_scaling")
+SCALING = ("throughput_scaling", "memory_scaling", "node_scaling", "node_memory_scaling")
 COLUMNS = stats.columns([*DEFINITIONS[OURS], *SCALING])
 LAYOUT = ["nodes", "ranks_per_node"]
 CONFIGURATION = ["config", *LAYOUT, "world_size", "global_batch"]
@@ -160,24 +160,25 @@ def one_node(table: pd.DataFrame, definition: str = OURS) -> pd.DataFrame:
     measure="node_scaling",
 )
 def several_nodes(table: pd.DataFrame, definition: str = OURS) -> pd.DataFrame:
-    """Table 2: 1, 2, 4 and 8 nodes with two devices each. Columns: see `_table`."""
-    return _table(table, [(nodes, PER_NODE) for nodes in NODES], definition)
+    """Table 2: 1, 2, 4 and 8 nodes with two devices each; the workshop's one node has one device. Columns: see `_table`."""
+    first = (1, 1) if definition == WORKSHOP else (1, PER_NODE)
+    return _table(table, [first, *((nodes, PER_NODE) for nodes in NODES[1:])], definition)
 
 
 def _table(table: pd.DataFrame, layouts: Iterable[tuple[int, int]], definition: str) -> pd.DataFrame:
     """A row for each layout, measured or not, by one definition.
 
     Columns: those of `CONFIGURATION`; loss, accuracy (last epoch, training), throughput, peak_bytes, mean_bytes, mode_bytes;
-    throughput_scaling, memory_scaling (of the mean; over 1 device), node_scaling (of the throughput, over one node with as
-    many devices); each with <column>_low and <column>_high (95 %); repeats; runs.
+    throughput_scaling, memory_scaling (of the mean; over 1 device), node_scaling, node_memory_scaling (over the first layout); each with <column>_low and <column>_high (95 %); repeats; runs.
     """
     columns = DEFINITIONS[definition]
     layouts = pd.DataFrame(layouts, columns=LAYOUT).assign(place=lambda wanted: range(len(wanted)))
     is_node = table.nodes.eq(1) & table.ranks_per_node.eq(layouts.ranks_per_node[0])
     device = {"throughput_scaling": columns["throughput"], "memory_scaling": columns["mean_bytes"]}
     compared = compare(table, table[table.world_size == 1], (), over=device)
-    over_node = compare(table, table[is_node], (), over={"node_scaling": columns["throughput"]})
-    compared = compared.assign(**over_node[stats.columns(["node_scaling"])])
+    node = {"node_scaling": columns["throughput"], "node_memory_scaling": columns["mean_bytes"]}
+    over_node = compare(table, table[is_node], (), over=node)
+    compared = compared.assign(**over_node[stats.columns([*node])])
     for name, column in columns.items():
         compared = scaled(compared, name, column, 1.0)
     rows = layouts.merge(compared, on=LAYOUT, how="left").sort_values("place", ignore_index=True)

@@ -124,9 +124,22 @@ def further_repeats(index: str, precision: float | None, at_most: int) -> dict[s
 
 
 def redo_options(command: Callable) -> Callable:
-    """`--redo` and `--outdated`: which complete runs of a study are measured again."""
+    """`--redo` and `--outdated`: which complete runs of a study are measured again; `--only`: which of its runs."""
+
+    def parse(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, Any]:
+        from hpc_utils.config import json_or_text
+
+        pairs = [value.partition("=") for value in values]
+        if wrong := [value for value, (_, equals, _) in zip(values, pairs, strict=True) if not equals]:
+            raise click.BadParameter(f"{wrong[0]!r}: expected NAME=VALUE, such as ranks=2", context, option)
+        return {name: json_or_text(value) for name, _, value in pairs}
+
+    selected = click.option(
+        "--only", multiple=True, metavar="NAME=VALUE", callback=parse,
+        help="Of the runs only those: series, ranks, repeat or a parameter, such as ranks=2.",
+    )  # fmt: skip
     older = click.option("--outdated", is_flag=True, help="Measure again what other code measured than is here now.")
-    return click.option("--redo", is_flag=True, help="Measure again what is complete.")(older(command))
+    return click.option("--redo", is_flag=True, help="Measure again what is complete.")(older(selected(command)))
 
 
 def results_option(help: str) -> Callable:

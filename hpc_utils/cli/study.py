@@ -54,7 +54,7 @@ def study_new(name, workload, script):
     from hpc_utils.launch.study_draft import new
 
     if bool(workload) == bool(script):
-        raise click.UsageError("give --workload MODULE:FUNCTION or --script FILE.py")
+        raise click.UsageError("give either --workload MODULE:FUNCTION or --script FILE.py")
     path = new(name, workload or script)
     click.echo(
         f"{path}\nnext:\n  hpc study plan {name}    list its runs\n  hpc study run {name}     measure, and write the report"

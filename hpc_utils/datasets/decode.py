@@ -36,12 +36,13 @@ class Layout:
     Attributes:
         decode: takes the folder with the files, and the catalogue's entry.
         markers: files by which the folder is recognised.
-        places: further paths of a marker, or of an archive, in a mirror.
+        places: further paths of a marker, or of an archive, in a mirror. folders: a mirror with these is the data set, too.
     """
 
     decode: Callable[[Folder, DatasetInfo], Decoded]
     markers: tuple[str, ...]
     places: tuple[str, ...]
+    folders: tuple[str, ...] = ()
 
 
 def decode(name: str, path: Path) -> Decoded:
@@ -116,29 +117,36 @@ def _idx(folder: Folder, stem: str, item: tuple[int, ...]) -> np.ndarray:
 
 
 def _tiny_imagenet(folder: Folder, dataset: DatasetInfo) -> Decoded:
-    """TinyImageNet, or a subset in its layout.
+    """TinyImageNet, or a subset in its layout, or as folders of classes (`train/<class>`, `val/<class>`).
 
     Its lists name what belongs to it: `wnids.txt` the classes in order of label, `train/<wnid>/<wnid>_boxes.txt` and
-    `val/val_annotations.txt` the images; of a class without that list all in its folder. Split "test" is `val`,
+    `val/val_annotations.txt` the images; without a list all in the folders, by name. Split "test" is `val`,
     because the labels of the official test images are not public. Grey images become RGB.
     """
 
     def lines(name: str) -> list[list[str]]:
         return [line.split("\t") for line in content(folder / name).decode().splitlines() if line.strip()]
 
-    def listed_in(wnid: str) -> list[str]:
-        boxes = f"train/{wnid}/{wnid}_boxes.txt"
+    def images_of(place: str, wnid: str) -> list[tuple[str, str]]:
+        """(path, class) of the images of a class: those in its list, or else in its folder or that folder's `images`."""
+        home = f"{place}/{wnid}"
+        boxes = f"{home}/{wnid}_boxes.txt"
         if (folder / boxes).is_file():
-            return [image for image, *_ in lines(boxes)]
-        return sorted(image.name for image in (folder / "train" / wnid / "images").iterdir())
+            return [(f"{home}/images/{image}", wnid) for image, *_ in lines(boxes)]
+        inner = f"{home}/images" if (folder / home / "images").is_dir() else home
+        return [(f"{inner}/{name}", wnid) for name in sorted(image.name for image in (folder / inner).iterdir())]
 
-    wnids = [wnid for (wnid, *_) in lines("wnids.txt")]
-    words = {wnid: text for wnid, text, *_ in lines("words.txt")}
+    def classes_in(place: str) -> list[str]:
+        return sorted(path.name for path in (folder / place).iterdir() if path.is_dir())
+
+    wnids = [wnid for (wnid, *_) in lines("wnids.txt")] if (folder / "wnids.txt").is_file() else classes_in("train")
+    words = {wnid: text for wnid, text, *_ in lines("words.txt")} if (folder / "words.txt").is_file() else {}
     classes = tuple(words.get(wnid, wnid).split(",")[0].strip() for wnid in wnids)
-    listed = {
-        "train": [(f"train/{wnid}/images/{image}", wnid) for wnid in wnids for image in listed_in(wnid)],
-        "test": [(f"val/images/{image}", wnid) for image, wnid, *_ in lines("val/val_annotations.txt")],
-    }  # fmt: skip
+    listed = {"train": [image for wnid in wnids for image in images_of("train", wnid)]}
+    if (folder / "val/val_annotations.txt").is_file():
+        listed["test"] = [(f"val/images/{image}", wnid) for image, wnid, *_ in lines("val/val_annotations.txt")]
+    else:
+        listed["test"] = [image for wnid in classes_in("val") for image in images_of("val", wnid)]
     return Decoded(
         classes,
         {split: _jpegs(folder, images, wnids, dataset.shape, split) for split, images in listed.items()},
@@ -186,5 +194,6 @@ LAYOUTS = {
         ("wnids.txt",),
         ("tiny-imagenet*/wnids.txt", "tiny-imagenet*.zip", "tiny-imagenet*.tar*",
          "tiny-imagenet*/*.zip", "tiny-imagenet*/*.tar*"),
+        folders=("train", "val"),
     ),
 }  # fmt: skip

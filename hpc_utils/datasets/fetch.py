@@ -145,7 +145,9 @@ def in_mirror(name: str, mirror: Path) -> list[Path]:
     places = (*layout.markers, *layout.places)
     patterns = [base + place for base in ("", "*/", "data/*/") for place in places]
     hits = (hit for pattern in patterns for hit in sorted(mirror.glob(pattern)) if hit.is_file())
-    return list(dict.fromkeys(hit.parent if hit.name in layout.markers else hit for hit in hits))
+    found = list(dict.fromkeys(hit.parent if hit.name in layout.markers else hit for hit in hits))
+    is_whole = layout.folders and all((mirror / folder).is_dir() for folder in layout.folders)
+    return found or [mirror] * bool(is_whole)
 
 
 def _place(fresh: Path, folder: Path) -> None:

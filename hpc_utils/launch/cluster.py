@@ -94,7 +94,7 @@ class NodeType(Strict):
         gres: "" requests --gpus-per-node=N, "gpu:a100" requests --gres=gpu:a100:N.
         ranks: most ranks of a node; by default one a GPU, or one a core.
         cores: those a job may use; 0 where only Slurm knows (then `ranks` may be 0 too).
-        memory: of the host; "" is the site's default. most_nodes: of one job; 0 is not known.
+        memory: of the host; "" is the site's default. most_nodes: of one job; 0 is not known, and nothing is planned.
         precisions: what the device computes usefully; runs in others are not applicable.
         price, unit: what a node costs for an hour. licenses: taken by every job.
         variables: environment of every rank; a value may use $NAME of the cluster.

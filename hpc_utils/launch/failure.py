@@ -22,7 +22,7 @@ STOPPED = "stopped.json"  # in a run's logs: how a signal stopped it
 BANNER = "run-failed"  # tag of the first cell of the notebook of a run that is not complete
 HEADINGS = {
     "failed": "# This run FAILED\n\nWhat follows is incomplete.",
-    "stopped": "# This run was stopped\n\nWhat follows is incomplete: the same command continues from its checkpoint.",
+    "stopped": "# This run was stopped\n\nWhat follows is incomplete: the same command continues from its checkpoint, if there is one.",
 }
 
 # Advice for Slurm's final states, whatever the log contains.

@@ -105,6 +105,10 @@ def require_startable(request: Request, *, redo: bool = False, launcher: Sequenc
     """Raise as `run` does where nothing would be started."""
     if not source_code.is_own(request.config.workload):
         datasets.verify(request.config.dataset)
+    elif not request.is_current:
+        raise ConfigError(
+            f"{request.config.workload} was edited since {request.run_id} was planned: give the command again"
+        )
     if not launcher:  # else the ranks may be on other machines
         profilers.require(request.config.profile)
     if request.state == "complete" and not redo:

@@ -102,48 +102,66 @@ def of_script(script: Path, overrides: Mapping[str, Any]) -> tuple[RunConfig, di
     Its batch is the default of its option --global_batch, if none is given.
 
     Raises:
-        ConfigError: the script is in no folder in which modules are found, is no Python, has no recorder or no option for the
-            batch; an ill-typed option of the launch.
+        ConfigError: the script is in no folder in which modules are found, is no Python, has no recorder, or no option of a
+            parameter's name; an ill-typed option of the launch.
     """
     workload = source_code.script_name(script)
     if workload is None:
         raise ConfigError(
             f"{script} is neither below {Path.cwd()} nor on PYTHONPATH: run this in the script's folder"
         )
+    script_options = options_of_script(workload)
+    if not any("Recorder" in file.read_text() for file in source_code.files(workload)):
+        raise ConfigError(f"{script} does not record: use hpc_utils.train.Recorder (docs/your-model.md)")
     given = {name: value for name, value in overrides.items() if name in OF_SCRIPTS and value is not None}
-    batch = _batch_of(script)
-    if batch and BATCHES.isdisjoint(given):
-        given["global_batch"] = batch
     own_values = {name: value for name, value in overrides.items() if name not in OF_SCRIPTS}
     own_values |= own_values.pop("workload_args", {})
+    passed = {"global_batch", *own_values, *({"precision"} & given.keys())}
+    if unknown := sorted(passed - script_options.keys()):
+        names = sorted(OF_SCRIPTS | script_options.keys())
+        raise ConfigError(
+            f"{script} and the modules beside it declare no option --{unknown[0]}: {toml_config.hint(unknown[0], names)}"
+        )
+    if BATCHES.isdisjoint(given):
+        given["global_batch"] = script_options["global_batch"]
     own_values = {
         name: json_or_text(value) if isinstance(value, str) else value for name, value in own_values.items()
     }
     return RunConfig(workload=workload, workload_args=own_values, **given), dict(overrides)
 
 
-def _batch_of(script: Path) -> int | None:
-    """The default of the script's option --global_batch, if it has one."""
-    source = script.read_text()
-    try:
-        calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
-    except SyntaxError as error:
-        raise ConfigError(f"{script}, line {error.lineno}: {error.msg}") from None
-    options = [call for call in calls if any(ast.unparse(word) == "'--global_batch'" for word in call.args)]
-    if not options or "Recorder" not in source:
-        raise ConfigError(
-            f"{script} must record with hpc_utils.train.Recorder and take an option --global_batch (docs/your-model.md)"
-        )
-    defaults = (keyword.value for keyword in options[0].keywords if keyword.arg == "default")
-    return next((value.value for value in defaults if isinstance(value, ast.Constant)), None)
+def options_of_script(workload: str) -> dict[str, Any]:
+    """{name: default, None if it is no plain value} of the options that a script and the modules beside it declare by calls such as
+    `add_argument("--width", default=8)`.
+
+    Raises:
+        ConfigError: a file is no Python.
+    """
+    script_options = {}
+    for file in source_code.files(workload):
+        try:
+            tree = ast.parse(file.read_text())
+        except SyntaxError as error:
+            raise ConfigError(f"{file}, line {error.lineno}: {error.msg}") from None
+        for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+            words = [word.value for word in call.args if isinstance(word, ast.Constant)]
+            values = (keyword.value for keyword in call.keywords if keyword.arg == "default")
+            default = next((value.value for value in values if isinstance(value, ast.Constant)), None)
+            script_options |= {word[2:]: default for word in words if isinstance(word, str) and word.startswith("--")}
+    return script_options
 
 
 def command_line(global_batch: int, config: RunConfig, given: Collection[str]) -> list[str]:
-    """The arguments of a script: its batch over all ranks, the precision if that was given, and its own parameters.
+    """The arguments of a script: its batch over all ranks, the seed if it has such an option, the precision if that was given, and
+    its own parameters.
 
     True is `--name`, false `--no-name`, a list several values, as argparse has it.
     """
-    values = {"global_batch": global_batch} | ({"precision": config.precision} if "precision" in given else {})
+    values: dict[str, Any] = {"global_batch": global_batch}
+    if "seed" in options_of_script(config.workload):
+        values["seed"] = config.seed
+    if "precision" in given:
+        values["precision"] = config.precision
     words = []
     for name, value in (values | config.workload_args).items():
         if isinstance(value, bool):

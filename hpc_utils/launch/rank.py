@@ -65,7 +65,7 @@ def main(notebook: Path, folder: Path) -> None:
         if arguments is None:
             _execute(notebook, request["parameters"], folder / PARTIAL if rank == 0 else None)
         else:
-            _run_script(notebook, arguments, request["config"])
+            _run_script(notebook, arguments, request["config"], folder / "logs" / f"rank{rank}.log")
     except signals.Stopped as stopped:
         if rank == 0:
             where = {"signal": stopped.signal, "epoch": stopped.epoch, "step": stopped.step}
@@ -93,8 +93,8 @@ def _execute(notebook: Path, parameters: Mapping[str, Any], output: Path | None)
     papermill.execute_notebook(notebook, output, parameters, **kernel, progress_bar=False, cwd=None)
 
 
-def _run_script(script: Path, arguments: list[str], config: Mapping[str, Any]) -> None:
-    """Run a user's script as `python` does, on the cores or the GPU of this rank and seeded."""
+def _run_script(script: Path, arguments: list[str], config: Mapping[str, Any], log: Path) -> None:
+    """Run a user's script as `python` does, on the cores or the GPU of this rank and seeded. `log` has its output."""
     from hpc_utils.config import RunConfig
     from hpc_utils.train import randomness, ranks
 
@@ -110,7 +110,8 @@ def _run_script(script: Path, arguments: list[str], config: Mapping[str, Any]) -
         except SystemExit as end:
             if end.code:
                 sys.stderr.flush()
-                raise RuntimeError(f"{script.name} ended with {end.code}: {' '.join(arguments)}") from end
+                reason = log.read_text(errors="replace").strip().rpartition("\n")[2]
+                raise RuntimeError(f"{script.name} {' '.join(arguments)}: exit code {end.code}: {reason}") from end
 
 
 def _under_profiler(config: Mapping[str, Any], notebook: Path, folder: Path, rank: int) -> int:

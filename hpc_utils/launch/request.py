@@ -73,6 +73,11 @@ class Request:
         return parameters.command_line(global_batch, self.config, self.inject)
 
     @property
+    def is_current(self) -> bool:
+        """Whether a user's own code, and so the run's id, is as when the request was prepared."""
+        return prepare(self.notebook, self.inject, self.layout, needs_data=False).run_id == self.run_id
+
+    @property
     def starts_cold(self) -> bool:
         """Whether its ranks are new processes: a profiler starts them itself."""
         return self.config.profile in profilers.PROGRAMS

@@ -180,16 +180,40 @@ class Plan:
                 reason = f"study, parameters or code changed; `{self.command}` measures what replaces them"
                 yield f"{counted(len(left_out), 'former run')} left out ({names}): {reason}"
 
-    def to_do(self, *, redo: bool = False, outdated: bool = False) -> list[Request]:
-        """The runs to make: those not complete or damaged; also those of other code (`outdated`), or all (`redo`)."""
+    def selected(self, only: Mapping[str, Any]) -> set[str]:
+        """The ids of the runs whose series, ranks, repeat and parameters have these values; of all without any.
+
+        Raises:
+            StudyError: none has.
+        """
+        points = [
+            (point.request.run_id, point.request.config.model_dump() | {"series": point.series, "ranks": point.ranks})
+            for point in self.points
+        ]
+        for name, value in only.items():
+            values = list(dict.fromkeys(str(options.get(name)) for _, options in points))
+            points = [point for point in points if point[1].get(name) == value]
+            if not points:
+                raise StudyError(f"{self.name}: no run has {name}={value}; it is {' or '.join(values)}")
+        return {run_id for run_id, _ in points}
+
+    def to_do(
+        self, *, redo: bool = False, outdated: bool = False, only: Mapping[str, Any] = MappingProxyType({})
+    ) -> list[Request]:
+        """The runs to make, `only` the selected ones: those not complete or damaged; also those of other code (`outdated`), or all
+        (`redo`)."""
         outdated_runs = self._of_other_code() if outdated else ()
+        selected = self.selected(only)
         return [
             run
             for run in self.requests
-            if (redo and run.config.repeat <= self.repeats)
-            or run.state != "complete"
-            or run.run_id in outdated_runs
-            or self._is_damaged(run)
+            if run.run_id in selected
+            and (
+                (redo and run.config.repeat <= self.repeats)
+                or run.state != "complete"
+                or run.run_id in outdated_runs
+                or self._is_damaged(run)
+            )
         ]
 
     def _of_other_code(self) -> set[str]:
@@ -303,7 +327,15 @@ def plan(
                     hardware=target.hardware, needs_data=needs_data, imports=not target.in_container,
                 )  # fmt: skip
             except ConfigError as error:
-                raise StudyError(f"{name}, [parameters] or series {configuration.series!r}: {error}") from None
+                elsewhere = _path(name).parent
+                remedy = (
+                    f"; {configuration.notebook} is in {elsewhere}: run this there"
+                    if (elsewhere / configuration.notebook).is_file()
+                    else ""
+                )
+                raise StudyError(
+                    f"{name}, [parameters] or series {configuration.series!r}: {error}{remedy}"
+                ) from None
             if repeat == 1:
                 configuration_repeats = max(repeats, further.get(request.run_id, 0))
             begun = request.run_id in queued or request.state in ("complete", "running")
@@ -438,6 +470,7 @@ def execute(
     cold: bool = False,
     redo: bool = False,
     outdated: bool = False,
+    only: Mapping[str, Any] = MappingProxyType({}),
     further: Mapping[str, int] = MappingProxyType({}),
 ) -> str:
     """Run the missing runs on this machine (see `plan` and `Plan.to_do`), and return the study's name.
@@ -457,9 +490,10 @@ def execute(
             "\n".join([f"{study_plan.name}: nothing of it can be measured here", *study_plan.impossible])
         )
     # Each with whether it is measured again although it is complete.
-    todo = [(r, redo or r.state == "complete") for r in study_plan.to_do(redo=redo, outdated=outdated)]
+    todo = [(r, redo or r.state == "complete") for r in study_plan.to_do(redo=redo, outdated=outdated, only=only)]
+    complete = sum(request.state == "complete" for request in requests)
     show(
-        f"{study_plan.study.title}: {counted(len(requests), 'run')}, {len(requests) - len(todo)} complete",
+        f"{study_plan.study.title}: {counted(len(requests), 'run')}, {complete} complete, {len(todo)} to do",
         *study_plan.impossible,
     )
     if not (redo or outdated):

@@ -8,6 +8,7 @@ import math
 import re
 import time
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -100,7 +101,7 @@ def _of_workload(workload: str, most_ranks: int, *, on_gpu: bool) -> dict[str, A
 
 
 def _step_seconds(workload: Workload, config: RunConfig, batch: int) -> float:
-    """Seconds of a step of `batch` samples on one device: of the second one, without the optimizer."""
+    """Seconds of a step of `batch` samples on one device: of the second one."""
     import torch
 
     from hpc_utils.train.evaluation import require_sums
@@ -111,10 +112,18 @@ def _step_seconds(workload: Workload, config: RunConfig, batch: int) -> float:
     with setup(config) as ranks:
         model = workload.model().to(ranks.device)
         loader = Loader(workload.train, workload, config, ranks.device)
-        for inputs, targets in loader.batches([torch.arange(batch)] * 2, 0):
+        optimizers = workload.optimizers(model, config, config.lr)
+        for step, (inputs, targets) in enumerate(loader.batches([torch.arange(batch)] * 2, 0)):
+            share = workload.schedule(step, 10 * STEPS[0], STEPS[0], config)
+            if not 0 <= share < math.inf:
+                raise StudyError(
+                    f"{config.workload}: the schedule gives {share!r} at step {step}; expected a share from 0"
+                )
             outputs = workload.forward(model, inputs)
             loss = workload.loss(outputs, targets)
             loss.backward()
+            for optimizer in optimizers:
+                optimizer.step()
             value = loss.item()  # waits for a GPU
             ends.append(time.perf_counter())
             if not math.isfinite(value):
@@ -124,5 +133,8 @@ def _step_seconds(workload: Workload, config: RunConfig, batch: int) -> float:
                     raise StudyError(
                         f"{config.workload}: the metric {name} gives {count} numbers; expected their sum"
                     )
-            require_sums(workload, outputs, targets)
+        model.eval()
+        with torch.no_grad():
+            outputs = workload.forward(model, inputs)
+        require_sums(workload, (inputs, targets), outputs, partial(workload.forward, model))
     return ends[1] - ends[0]

@@ -27,7 +27,7 @@ from hpc_utils.config import ConfigError
 from hpc_utils.records import atomic
 
 from . import job_environment, measure, slurm_commands, study
-from .cluster import Cluster, NodeType, file
+from .cluster import Cluster, ClusterError, NodeType, file
 from .request import Layout, Request, prepare
 from .target import PLAIN, Target, Variant
 
@@ -231,7 +231,15 @@ def index_name(study_name: str, target: Target) -> str:
 
 
 def target_on(cluster: Cluster, node: NodeType, study_name: str, variant: Variant = PLAIN) -> Target:
-    """The cluster's nodes of one type as that study's target."""
+    """The cluster's nodes of one type as that study's target.
+
+    Raises:
+        ClusterError: the file does not give the nodes of a job.
+    """
+    if not (cluster.rehearsal or node.most_nodes):
+        raise ClusterError(
+            f"{cluster.source}: nodes.{node.name}: most_nodes is 0: give how many nodes a job may have (`sinfo`, `sacctmgr show qos`)"
+        )
     overrides = cluster.overrides(study_name, node.name)
     parameters = overrides.parameters | dict(variant.parameters)
     ranks = variant.ranks or overrides.ranks
@@ -274,7 +282,7 @@ def draft(
     variant: Variant = PLAIN,
     further: Mapping[str, int] = MappingProxyType({}),
     in_turn: bool = False,
-    **again: bool,
+    **again: Any,
 ) -> Draft:
     """Find the missing runs, and with `again` those of `study.Plan.to_do`; nothing is written or submitted.
 
@@ -290,9 +298,11 @@ def draft(
     if in_turn:
         target = replace(target, command=f"{target.command} --turns")
     plan = study.plan(name, target, index=index_name(Path(name).stem, target), queued=queued, further=further)
+    if not plan.points:
+        raise study.StudyError(f"{name}: no run is possible on {cluster.title}: {'; '.join(plan.impossible)}")
     missing = plan.to_do(**again)
     run_ids = {r.run_id for r in plan.requests}
-    complete = run_ids - {r.run_id for r in missing}
+    complete = {r.run_id for r in plan.requests if r.state == "complete"} - {r.run_id for r in missing}
     todo = [r for r in missing if r.run_id not in queued]
     planned_before = {run: job for run, job in queued.items() if run in run_ids}
     return Draft(plan, cluster, node, complete, planned_before, _groups(todo, in_turn))
@@ -307,8 +317,8 @@ def submit(
     further: Mapping[str, int] = MappingProxyType({}),
     in_turn: bool = False,
     redo: bool = False,
-    outdated: bool = False,
     announce: Callable[[Draft], None] = lambda draft: None,
+    **again: Any,
 ) -> tuple[Draft, Submission | None]:
     """Submit the missing runs: an array for each group, then the report after all of them and the queued ones, however they
     ended.
@@ -324,7 +334,7 @@ def submit(
     with file_lock.hold(paths.submissions() / ".lock"):  # no run is submitted twice
         planned = draft(
             name, cluster, node_type, queued=queued(), variant=variant, further=further, in_turn=in_turn,
-            redo=redo, outdated=outdated,
+            redo=redo, **again,
         )  # fmt: skip
         announce(planned)
         planned.plan.write(planned.index)

@@ -121,7 +121,7 @@ def conclude(study_name: str, output: Path | None = None) -> Path:
     """
     study = records.read_study(study_name)
     with file_lock.hold(paths.results() / ".report.lock"):
-        run_records = records.load(study=study_name)
+        run_records = records.load(study=study.name)
         for name, why in run_records.refused.items():
             print(f"refused {name}: {why}", file=sys.stderr)
         complete = run_records.runs.run_id.tolist()
@@ -134,7 +134,7 @@ def conclude(study_name: str, output: Path | None = None) -> Path:
                 copy.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(executed, copy)
         write_system(records.collect(), paths.results())  # a chapter may make runs, as 00_start_here does
-        page = bind(paths.results(), study_name, output)
+        page = bind(paths.results(), study.name, output)
         if left := len(study.run_ids) - len(complete):
             print(f"{left} of {len(study.run_ids)} runs are not complete", file=sys.stderr)
         print(f"figures: {paths.results() / 'figures'}\nreport:  {page}")

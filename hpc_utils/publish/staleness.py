@@ -52,8 +52,7 @@ def page_faults(
         if run_records.unfinished:
             incomplete = counted(len(run_records.unfinished), "run")
             anew = f"not complete: {incomplete} of {study.name} (`{study.command or 'hpc study run'}`); then {anew}"
-    compared = run_records if runs is None else run_records.only(runs)
-    yield from records.by_former_code(compared, folder, page["study"])
+    yield from records.by_former_code(run_records, folder, page["study"], runs)
     items = [item for kind in exports.KINDS for item in page[kind].values()]
     files = page["files"] | {name: digest for item in items for name, digest in item["files"].items()}
     outside = (exports.PROFILE, CLUSTERS) if (folder / paths.PACKED).is_file() else exports.PROFILE

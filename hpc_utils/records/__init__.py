@@ -18,5 +18,5 @@ foreign      import of other people's tables; `imported` makes records of them
 from .claim import ClaimedElsewhere
 from .folder import AlreadyComplete, RunFolder
 from .identity import run_id
-from .load import Records, by_former_code, by_other_code, collect, load, load_rounds, load_run
+from .load import Records, by_absent_code, by_former_code, by_other_code, collect, load, load_rounds, load_run
 from .study import StudyIndex, UnknownStudy, read_study, studies, study_index

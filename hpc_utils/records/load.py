@@ -139,21 +139,27 @@ def collect(results: Path | None = None) -> Records:
 
 def by_other_code(records: Records, results: Path, study: str = "") -> list[str]:
     """`by_former_code`, a line for each study with runs of other code than the latest run of that workload and machine, and one
-    for each workload of a user's own that is not found from here."""
+    of `by_absent_code`."""
     runs = records.runs
     latest = runs.sort_values("started").groupby(["workload", "hardware_id"], dropna=False).digest.transform("last")
     mixed = _lines(runs.run_id[runs.digest.ne(latest)], results, study, "than the latest")
-    absent = [
+    return by_former_code(records, results, study) + mixed + by_absent_code(records, results)
+
+
+def by_absent_code(records: Records, results: Path) -> list[str]:
+    """A line for each workload of a user's own that is not found from here, and has runs that are not packed."""
+    return [
         f"{workload} is not found from here, so that its runs are not compared with its code: run this in its folder, or with "
         "that on PYTHONPATH"
-        for workload in sorted({run.workload for run in _own_runs(runs, results)})
+        for workload in sorted({run.workload for run in _own_runs(records.runs, results)})
         if not source_code.digest(workload)
     ]
-    return by_former_code(records, results, study) + mixed + absent
 
 
-def by_former_code(records: Records, results: Path, study: str = "") -> list[str]:
-    """A line for each study, or for one, with runs of a user's own workload whose code has changed since.
+def by_former_code(
+    records: Records, results: Path, study: str = "", cited: Collection[str] | None = None
+) -> list[str]:
+    """A line for each study, or for one, with runs of a user's own workload whose code has changed since; of `cited` runs, if given.
 
     Packed runs are not compared: they are kept, and the code moves on. The code is looked for as `hpc run` does.
     """
@@ -164,6 +170,8 @@ def by_former_code(records: Records, results: Path, study: str = "") -> list[str
         if now(run.workload)
         and read_json(results / run.path / "run.json")["config"].get("source", "") != now(run.workload)
     ]
+    if cited is not None and not set(cited).intersection(former):
+        return []
     return _lines(former, results, study, "of the workload than is here now (found in this folder or PYTHONPATH)")
 
 

@@ -176,11 +176,12 @@ def index_folder(name: str, results: Path | None = None) -> Path:
 
 
 def read_study(name: str, results: Path | None = None) -> StudyIndex:
-    """The index of a study.
+    """The index of a study, also by the path of its file.
 
     Raises:
         UnknownStudy: the study was never run with these results, or its index is damaged.
     """
+    name = Path(name).stem if name.endswith(".toml") else name
     path = study_index(name, results)
     try:
         return StudyIndex.model_validate_json(path.read_bytes())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,10 +16,10 @@ from hpc_utils.config import RunConfig
 from . import compilation, precision
 from .loader import Loader
 from .parallel import Strategy
-from .pytree import batch_size, equal_slices, portion, tensors
+from .pytree import batch_size, portion, tensors
 from .ranks import Ranks
 from .sampler import evaluation_indices
-from .workload import COUNT, Workload, WorkloadError, means
+from .workload import COUNT, Batch, Workload, WorkloadError, means
 
 UNLIKE = 0.25  # share by which a metric differs from the sum over both halves: of a mean it is 0.5, of a sum rounding
 
@@ -68,8 +69,8 @@ class Evaluation:
                     if mirrored:
                         both = outputs.float() + workload.forward(self._model, inputs.flip(3)).float()
                         views["mirrored_"] = both / 2
-                if number == 0:
-                    require_sums(workload, outputs, targets)
+                    if number == 0:
+                        require_sums(workload, (inputs, targets), outputs, partial(workload.forward, self._model))
                 count = batch_size(targets)
                 values = {"samples": count, "loss": float(loss) * count}
                 for view, view_outputs in views.items():
@@ -105,22 +106,31 @@ class Evaluation:
 
 
 @torch.no_grad()
-def require_sums(workload: Workload, outputs: Any, targets: Any) -> None:
+def require_sums(workload: Workload, batch: Batch, outputs: Any, forward: Callable[[Any], Any]) -> None:
     """Raise WorkloadError if a metric of a batch is not the sum of those of its halves, as a mean is not.
 
-    It is not tried on outputs without tensors, or with tensors that are not one entry for each sample: they cannot be divided.
+    Outputs that cannot be divided are computed again, by `forward` of the halves' inputs, on every rank. It is not tried on a batch
+    with tensors that are not one entry for each sample.
     """
-    size = batch_size(targets)
-    first, second = equal_slices(size, 2)
-    if size < 2 or not tensors(outputs):
-        return
+    size = batch_size(batch[1])
+    middle = -(-size // 2)
+    halves = [slice(middle), slice(middle, size) if size > 1 else slice(size)]
     try:
-        parts = [portion((outputs, targets), size, chosen) for chosen in (slice(second.stop), first, second)]
+        parts = [portion(batch, size, half) for half in halves]
     except WorkloadError:
         return
-    whole, *halves = (workload.sums(*part) for part in parts)
-    for name, total in whole.items():
-        values = [float(half[name]) for half in halves]
+    if tensors(outputs) and all(not tensor.ndim or len(tensor) == size for tensor in tensors(outputs)):
+        outputs_of_halves = [portion(outputs, size, half) for half in halves]
+    else:
+        outputs_of_halves = [forward(inputs) for inputs, _ in parts]
+    if size == 1:
+        return
+    sums = [
+        workload.sums(half_outputs, targets)
+        for half_outputs, (_, targets) in zip(outputs_of_halves, parts, strict=True)
+    ]
+    for name, total in workload.sums(outputs, batch[1]).items():
+        values = [float(half[name]) for half in sums]
         if abs(float(total) - sum(values)) > UNLIKE * sum(map(abs, values)):
             metric = name.removesuffix(COUNT)
             raise WorkloadError(

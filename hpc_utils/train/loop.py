@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from hpc_utils import signals
 from hpc_utils.config import RunConfig
@@ -34,7 +33,7 @@ from .resolve import resolve
 from .sampler import Sampler
 from .step_graph import WARM_UP, StepGraph, require_capturable, state_tensors, zero_state
 from .timing import StepClock
-from .workload import UNITS, Batch, Workload, WorkloadError
+from .workload import UNITS, Batch, Workload
 
 EAGER_STEPS = 4  # of the warm-up, which tell the phases of a step that is replayed
 
@@ -310,12 +309,7 @@ class Trainer:
         return batch
 
     def _fresh_optimizer(self) -> None:
-        optimizers = self.workload.optimizer(self.model, self.config, self.peak_lr)
-        optimizers = optimizers if isinstance(optimizers, list | tuple) else [optimizers]
-        if strange := [value for value in optimizers if not isinstance(value, Optimizer)]:
-            raise WorkloadError(
-                f"optimizer returned {strange[0]!r:.80}; expected a torch.optim.Optimizer, or a list of them"
-            )
+        optimizers = self.workload.optimizers(self.model, self.config, self.peak_lr)
         self.optimizers = [self.strategy.optimizer(optimizer) for optimizer in optimizers]
         self._peak_lrs = [float(group["lr"]) for group in self._groups()]
         self.scaler = precision.grad_scaler(self.config.precision, self.ranks.device)

@@ -80,13 +80,8 @@ def microbatches(batch: Batch, parts: int) -> list[Batch]:
     size = batch_size(batch[1])
     if size % parts:
         raise WorkloadError(f"accumulate={parts} does not divide a batch of {size} samples")
-    return [portion(batch, size, chosen) for chosen in equal_slices(size, parts)]
-
-
-def equal_slices(size: int, parts: int) -> list[slice]:
-    """`parts` equal slices of `size` samples, without those that are left over."""
     share = size // parts
-    return [slice(number * share, (number + 1) * share) for number in range(parts)]
+    return [portion(batch, size, slice(begin, begin + share)) for begin in range(0, size, share)]
 
 
 def portion(value: Any, size: int, chosen: slice) -> Any:

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from hpc_utils import source_code, workspace
-from hpc_utils.config import RunConfig
+from hpc_utils.config import RunConfig, json_or_text
 from hpc_utils.records import checks, identity
 from hpc_utils.records.folder import profiled_files
 from hpc_utils.workspace import Launch
@@ -141,7 +141,16 @@ class Recorder:
             self.parameters["source"] = source_code.digest_of(files)
         if requested:
             self._require(requested)
+        elif workload:
+            self._identify_arguments()
         return list(files)
+
+    def _identify_arguments(self) -> None:
+        """Add the options that the script was started with by hand, but for those that its parameters name already."""
+        values = _command_line()
+        self.parameters |= {name: values[name] for name in ("repeat", "seed") if isinstance(values.get(name), int)}
+        others = {name: value for name, value in values.items() if name not in self.parameters}
+        self.parameters = {"workload_args": others} | self.parameters
 
     def _require(self, requested: RunConfig) -> None:
         """Add what `hpc run` was asked for to the parameters; ValueError if the loop does otherwise."""
@@ -428,3 +437,18 @@ class Recorder:
                 "the previous epoch did not finish, so it cannot be recorded: "
                 "shorten the loader with itertools.islice instead of leaving the loop by break"
             )
+
+
+def _command_line() -> dict[str, Any]:
+    """The options of this process: `--width 16` and `--width=16` are {"width": 16}; what precedes them is `arguments`."""
+    words_by_name: dict[str, list[str]] = {"arguments": []}
+    name = "arguments"
+    for word in sys.argv[1:]:
+        if word.startswith("-"):
+            name, equals, value = word.lstrip("-").partition("=")
+            words_by_name[name] = [value] if equals else []
+        else:
+            words_by_name[name].append(word)
+    if not words_by_name["arguments"]:
+        del words_by_name["arguments"]
+    return {name: json_or_text(" ".join(words)) if words else True for name, words in words_by_name.items()}

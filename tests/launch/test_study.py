@@ -404,8 +404,29 @@ time = "01:00:00"
 [nodes.cpu]
 partition = "cpu"
 cores = 2
+most_nodes = 8
 precisions = ["fp32", "bf16"]
 """
+
+
+def test_nothing_is_planned_where_the_nodes_of_a_job_are_unknown_or_too_few(write, tmp_path: Path) -> None:
+    study = write(GOOD)
+    for most_nodes, ranks in ((0, 2), (8, 64)):
+        cluster = tmp_path / "cluster.toml"
+        cluster.write_text(CLUSTER.replace("most_nodes = 8", f"most_nodes = {most_nodes}"))
+        variant = ["--ranks", str(ranks), "--as", "many"]
+        for command in (["plan"], ["submit", "--dry-run"]):
+            done = CliRunner().invoke(main, [*command, study, "--cluster", str(cluster), *variant])
+            assert done.exit_code == 2, done.output
+
+
+def test_only_the_chosen_runs_are_to_do(write) -> None:
+    plan = studies.plan(write(GOOD))
+    assert {point.ranks for point in plan.points} == {1, 2}
+    two = plan.to_do(only={"ranks": 2, "series": "weak"})
+    assert {(r.layout.ranks, r.config.batch_per_device) for r in two} == {(2, 64)} and len(two) < len(plan.to_do())
+    with pytest.raises(studies.StudyError, match="ranks=64; it is 1 or 2"):
+        plan.to_do(only={"ranks": 64})
 
 
 @pytest.mark.parametrize(("repeats", "ranks"), [(1, "1,2"), (3, "2")])
@@ -429,6 +450,7 @@ partition = "gpu"
 gpus = 8
 gpu = "h200"
 cores = 64
+most_nodes = 2
 precisions = ["fp32", "bf16"]
 """
 WIDE = """

@@ -25,7 +25,13 @@ def own():
     made = small()
     several = torch.utils.data.ConcatDataset([made.test] * 300)
     slow = lambda model, inputs: time.sleep(0.2) or model(inputs)
-    return Workload(made.model, several, several, made.loss, forward=slow, optimizer=lambda *given: None)
+    return Workload(made.model, several, several, made.loss, forward=slow, optimizer=sgd)
+def sgd(model, config, lr):
+    return torch.optim.SGD(model.parameters(), lr)
+def unoptimized():
+    return dataclasses.replace(small(), optimizer=lambda *given: None)
+def unscheduled():
+    return dataclasses.replace(small(), schedule=lambda *given: float("nan"))
 def diverged():
     return dataclasses.replace(small(), loss=lambda outputs, targets: outputs.sum() * float("nan"))
 def vector():
@@ -99,7 +105,7 @@ def test_a_slow_workload_has_few_steps_and_its_own_optimizer_and_rare_tests(fold
 @pytest.mark.parametrize(
     "workload",
     ["nowhere:f", "drafted:f", "drafted:none", "drafted:broken", "drafted:raising", "drafted:diverged", "drafted:vector",
-     "drafted:averaged", "drafted:unpaired", "cnm"],
+     "drafted:averaged", "drafted:unpaired", "drafted:unoptimized", "drafted:unscheduled", "cnm"],
 )  # fmt: skip
 def test_a_wrong_workload_drafts_nothing(folder: Path, workload: str) -> None:
     done = new("mine", "--workload", workload)

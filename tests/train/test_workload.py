@@ -56,6 +56,20 @@ WRONG = """
         mean = lambda outputs, targets: (outputs.abs().mean(), len(targets))
         return dataclasses.replace(make(), metrics={"size": mean})
 
+    class Outputs:
+        def __init__(self, values):
+            self.values = values
+
+    def wrapped(metric=lambda outputs, targets: outputs.values.abs().mean()):
+        loss, call = make().loss, make().forward
+        forward = lambda model, inputs: Outputs(call(model, inputs))
+        return dataclasses.replace(
+            make(), forward=forward, loss=lambda outputs, targets: loss(outputs.values, targets), metrics={"size": metric}
+        )
+
+    def summed():
+        return wrapped(lambda outputs, targets: outputs.values.abs().sum())
+
     def threefold():
         return dataclasses.replace(make(), metrics={"size": lambda outputs, targets: [outputs.sum()] * 3})
 
@@ -141,6 +155,7 @@ REFUSED = [
     ("outside:counted", "test accuracy is 2"),
     ("outside:averaged", "the metric `size` is no sum"),
     ("outside:halved", "the metric `size` is no sum"),
+    ("outside:wrapped", "the metric `size` is no sum"),
     ("outside:streamed", "test is a Stream, which only iterates.*map-style"),
     ("outside:loaded", "train is a DataLoader"),
     ("outside:unpaired", r"a batch is a dict; expected \(inputs, targets\)"),
@@ -171,6 +186,12 @@ def test_what_is_no_workload_is_refused_in_one_line(module: Callable, results: P
     assert "\n" not in str(caught.value)
     is_made = name.startswith("outside:") and name not in ("outside:mak", "outside:instance", "outside:make")
     assert (results / "runs").exists() == is_made
+
+
+def test_a_sum_of_outputs_that_cannot_be_divided_is_recorded(module: Callable) -> None:
+    module("outside", OUTSIDE + WRONG)
+    epochs = train(RunConfig(workload="outside:summed", epochs=1, global_batch=32)).tables()["epochs"]
+    assert (epochs.test_size > 0).all()
 
 
 def test_ones_own_workload_is_found_in_the_working_folder(module: Callable, monkeypatch, tmp_path: Path) -> None:

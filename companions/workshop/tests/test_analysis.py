@@ -76,9 +76,14 @@ def test_the_tables_scale_as_each_definition_says(measured: pd.DataFrame) -> Non
     speed = found.throughput[1] / found.throughput[0]
     assert row.throughput_scaling == pytest.approx(speed) and row.loss == 2.5
     assert pd.isna(row.node_scaling), "one node of two devices was not measured"
-    shown = tables.filled(second, epoch=2, nodes=True, formula=False)
+    shown = tables.filled(second, epoch=2, nodes=True)
     assert list(shown)[:4] == ["Config", "Train Loss (Epoch 2)", "Train Acc (Epoch 2) (%)", "Throughput (img/s)"]
     assert "not measured" in shown.Config[0] and (shown.iloc[0, 1:] == "–").all()
+    baseline = tables.filled(workshop.several_nodes(found, workshop.WORKSHOP), epoch=2, nodes=True).iloc[0]
+    assert (
+        baseline.Config == "1 node (baseline)"
+        and baseline[["Throughput Scaling vs 1N", "Memory Avg Scaling vs 1N"]].eq("1").all()
+    )
     mine = workshop.efficiency(found, "protocol")
     assert mine.efficiency.tolist() == pytest.approx([1.0, speed / 4])
 

@@ -37,7 +37,7 @@ TEMPLATES: dict[str, tuple[str, str, dict[str, Any]]] = {
 }
 LABELS = ("plan-", "profiling-", "speed-")  # of tables and figures of other chapters than 03 and 06
 # Of chapters 03 and 06.
-TABLES = ("summary", "efficiency", "throughput", "targets", "finding-counts", "unit-rates", "learned")
+TABLES = ("summary", "efficiency", "throughput", "targets", "unit-rates", "learned")
 # In the order tried.
 KEYS = [
     *("name", "study", "finding", "kind", "world_size", "ranks", "precision"),
@@ -127,7 +127,9 @@ def write_draft(root: Path, results: Path, name: str, study: str = "", template:
     if fault := project.unfit(name):
         raise ProjectError(fault)
     if name in paper.document or path.exists():
-        raise ProjectError(f"{path} exists, or paper.toml has a document {name}: choose another name")
+        raise ProjectError(
+            f"{path} exists, or paper.toml has a document {name}: choose another name, or remove both to begin again"
+        )
     set_folder = results.resolve()
     places = {set_alias: (root / folder).resolve() for set_alias, folder in paper.sets.items()}
     default = (

@@ -195,8 +195,11 @@ class BuildContext:
                 if not folder.is_dir() and alias not in self.project.planned:
                     raise ProjectError(f"{self.shown('paper.toml')}: sets.{alias}: there is no folder {folder}")
                 self.log(f"checking the results {alias} ({self.project.sets[alias]})")
-                self.result_sets[alias] = ResultSet(alias, folder, exports.read_exports(folder))
-                for warning in staleness.computed_otherwise(self.result_sets[alias].exported):
+                result_set = self.result_sets[alias] = ResultSet(alias, folder, exports.read_exports(folder))
+                for warning in (
+                    *staleness.computed_otherwise(result_set.exported),
+                    *records.by_absent_code(result_set.records, folder),
+                ):
                     self.log(f"  {warning}")
         return Sets((self.result_sets[alias] for alias in aliases), planned)
 

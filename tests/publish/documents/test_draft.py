@@ -59,8 +59,6 @@ def study(root: Path) -> Path:
     chapter.export(cost.summary(chapter.records, "laptop"), "summary", "The runs.")
     data = scaling.throughput(chapter.runs)
     chapter.export(data, "throughput", "Throughput of every configuration.", measure="throughput")
-    loads = {"finding": ["outside load", "repeats spread"], "count": [2, 1], "outside": [0.313, None]}
-    chapter.export(pd.DataFrame(loads), "finding-counts", "Findings by kind.", runs=chapter.runs.run_id)
     figure = Figure(figsize=(4, 2))
     chapter.figure(Chart(figure, data[["throughput"]], "throughput", "Throughput."))
     execution(results, "laptop/03_scaling", chapter.close())
@@ -110,7 +108,6 @@ def test_a_study_on_one_rank_has_a_page_about_its_throughput(root: Path, study: 
     shown = text(root / "paper/build/alone.pdf")
     assert "Throughput (samples/s)" in shown and "Figure 1. Throughput." in shown and "Efficiency" not in shown
     assert "not complete: 18" in " ".join(shown.split())
-    assert "up to 31.3 % of the cores during runs of 2" in shown and shown.count("hypervisor") == 1
 
 
 def test_only_runs_of_its_own_study_make_a_page_stale(root: Path, study: Path) -> None:
