@@ -294,38 +294,35 @@ def import_(files, mapping, name, dry_run):
             )
         refused = _check_table(files[0], mapping, name)
     runs, unfit = imported.read_runs(files, mapping, name)
+    tables = _kernel_tables(runs)
     if is_by_epoch:
         refused = unfit
-        print_table(
-            ["run", "epochs", "samples/s"],
-            [[run.run_id, str(len(run.epochs)), f"{run.throughput:,.4g}"] for run in runs],
-        )
+        rows = [[run.run_id, str(len(run.epochs)), f"{run.throughput:,.4g}"] for run in runs]
+        print_table(["run", "epochs", "samples/s"], rows)
+    elif unfit:
+        place, why = next(iter(unfit.items()))
+        click.secho(f"{counted(len(unfit), 'row')} without a record, such as {place}: {why}", fg="yellow", err=True)
     print_refused(refused, "" if is_by_epoch else "line ")
-    if dry_run:
-        sys.exit(1 if refused else 0)
-    kept = foreign.keep({path.name if is_by_epoch else "source.csv": path for path in files}, mapping, name)
-    click.echo(f"kept: {kept}")
-    if runs:
-        _write_records(runs, meaning, name)
-        click.echo(
-            f"{counted(len(runs), 'record')}: `hpc chapter {imported.CHAPTER} --results {name} -p study={name}` draws its figures"
-        )
-    else:
-        click.secho(f"no records: {next(iter(unfit.values()))}", fg="yellow", err=True)
+    if not dry_run:
+        kept = foreign.keep({path.name if is_by_epoch else "source.csv": path for path in files}, mapping, name)
+        click.echo(f"kept: {kept}")
+    if runs and not dry_run:
+        command = shlex.join(["hpc", "import", *map(str, files), "--map", str(mapping), "--as", name])
+        imported.write_set(runs, meaning, name, command, tables)
+        click.echo(f"figures: `hpc chapter {imported.CHAPTER} --results {name} -p study={name}`")
     sys.exit(1 if refused else 0)
 
 
-def _write_records(runs, meaning, name):
+def _kernel_tables(runs):
+    """{file that a run names: its kernels as CSV}."""
     from hpc_utils.analyze.profiles import readers
     from hpc_utils.analyze.profiles.kernels import kernel_table, read_kernels
-    from hpc_utils.records import imported
 
     tables = {}
     for path in {run.kernels for run in runs if run.kernels}:
         table = kernel_table(readers.read_timelines(path)) if readers.kind(path) else read_kernels(path)
         tables[path] = table.to_csv(index=False, lineterminator="\n")
-    command = shlex.join(["hpc", *sys.argv[1:]])
-    imported.write_set(runs, meaning, name, command, tables)
+    return tables
 
 
 def _check_table(file, mapping, name):

@@ -29,7 +29,6 @@ from hpc_utils import paths, provenance, records
 from hpc_utils.analyze.table import KEY, Table
 from hpc_utils.plural import counted
 from hpc_utils.records import atomic, fingerprint, imported
-from hpc_utils.records.folder import read_json
 from hpc_utils.records.study import StudyIndex, Targets
 
 from . import exports, tables
@@ -95,24 +94,16 @@ class Chapter:
         refused = self.records.refused
         unfinished = self.records.unfinished
         beyond = sorted({(point.series, point.why) for point in self.index.not_applicable}) if self.index else ()
-        sources = sorted({source for run in self.runs.itertuples() if (source := self._source(run))})
         lines = [
             f"**{counted(len(self.runs), 'complete run')}**; {len(refused)} refused because their records contradict "
             f"themselves, {len(unfinished)} not complete.",
-            *(f"**imported, not measured here**: {source}" for source in sources),
+            *(f"**imported, not measured here**: {name}" for name in imported.names(self.runs.hardware_id)),
             *(f"refused: `{name}`: {why}" for name, why in refused.items()),
             *(f"{state}: `{name}`" for name, state in unfinished.items()),
             *(f"not applicable: {series}: {why}" for series, why in beyond),
             *records.by_other_code(self.records, self.results, self.study),
         ]
         return Markdown("\n- ".join(lines))
-
-    def _source(self, run: Any) -> str:
-        """Where an imported run is from; "" of one of ours."""
-        if not imported.names([run.hardware_id]):
-            return ""
-        origin = (read_json(self.results / run.path / "provenance.json") or {})["imported"]
-        return f"{origin['title']} ({origin['source']})"
 
     def export(
         self, data: pd.DataFrame, name: str = "", caption: str = "", *, runs: Iterable[str] | None = None,

@@ -165,16 +165,9 @@ def _write_run(run: ImportedRun, meaning: Meaning, name: str, tables: Mapping[Pa
     folder = RunFolder(paths.runs() / run.run_id)
     folder.path.mkdir(parents=True)
     parameters = _parameters(values)
-    layout = {"world_size": ranks} | _layout(values)
-    layout |= {key: parameters[key] for key in ("global_batch", "batch_per_device")}
+    machine = {"device": values.get("device", "cuda"), "hardware_id": foreign.PREFIX + name}
     folder.write_json(
-        "run.json",
-        {
-            "config": parameters,
-            **layout,
-            "device": values.get("device", "cuda"),
-            "hardware_id": foreign.PREFIX + name,
-        },
+        "run.json", {"config": parameters, **parameters, "world_size": ranks, **_layout(values), **machine}
     )
     folder.write_json(
         "provenance.json",
@@ -188,10 +181,9 @@ def _write_run(run: ImportedRun, meaning: Meaning, name: str, tables: Mapping[Pa
         },
     )
     epochs = sorted(run.epochs, key=lambda epoch: epoch["epoch"])
+    rank_rows = [{"rank": rank, "device_name": device} for rank in range(ranks)]
     folder.write_table("epochs.csv", schema.names(schema.EPOCHS), epochs)
-    folder.write_table(
-        "ranks.csv", schema.names(schema.RANKS), [{"rank": rank, "device_name": device} for rank in range(ranks)]
-    )
+    folder.write_table("ranks.csv", schema.names(schema.RANKS), rank_rows)
     if run.kernels:
         (folder.path / KERNELS).parent.mkdir()
         (folder.path / KERNELS).write_text(tables[run.kernels])
