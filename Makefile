@@ -19,11 +19,12 @@ SECRETS := detect-secrets-hook --no-verify --exclude-secrets s3cret \
 STUDY ?=
 LAB ?=
 DOCUMENTS ?=
+FIGURES ?=
 BENCH ?=
 GPU_DAY ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help study paper pdf test lint format lab data bench gpu-day soak horovod extrap docs clean
+.PHONY: help study paper pdf figures test lint format lab data bench gpu-day soak horovod extrap docs clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,7 +36,10 @@ paper: $(VENV)/.installed-paper ## Build paper, proposal and slides into paper/b
 	$(BIN)/hpc paper $(DOCUMENTS)
 
 pdf: paper ## Build the documents, and renew the copies in docs/pdf that visitors open
-	cd paper/build && cp paper.pdf proposal.pdf slides.pdf summary.pdf ../../docs/pdf
+	cd paper/build && cp paper.pdf proposal.pdf slides.pdf summary.pdf bottlenecks.pdf ../../docs/pdf
+
+figures: $(VENV)/.installed ## Draw all figures and tables of all sets and studies again, from their records (FIGURES="--results SET")
+	$(BIN)/hpc chapter --all $(FIGURES)
 
 test: $(VENV)/.installed-dev ## Check style, then run all tests but the long ones (TESTS=path for some)
 	@$(MAKE) --no-print-directory lint

@@ -33,16 +33,22 @@ def is_result_set(folder: Path) -> bool:
 
 
 def result_set(name: str | Path) -> Path:
-    """A result set, by its folder or its name among the committed ones.
+    """A result set, by its folder, or its name among the committed or the imported ones.
 
     Raises:
         NoResultSet: there is none that holds runs.
     """
-    for folder in (Path(name), reference() / name):
+    for folder in (Path(name), reference() / name, results() / "foreign" / name):
         if is_result_set(folder):
             return folder.absolute()
     committed = ", ".join(sorted(path.name for path in reference().glob("*/")))
     raise NoResultSet(f"no result set {str(name)!r}: give a folder that holds runs, or one of {committed or 'none'}")
+
+
+def result_sets() -> list[Path]:
+    """`results/`, the committed and the imported sets, as far as they are there."""
+    folders = [results(), *sorted(reference().glob("*/")), *sorted((results() / "foreign").glob("*/"))]
+    return [folder for folder in folders if is_result_set(folder)]
 
 
 class NoResultSet(LookupError):

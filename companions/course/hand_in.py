@@ -42,7 +42,8 @@ COLUMNS = {
     "bw_time_s": "likewise backward pass, with the all-reduce that overlaps it (s)",
     "comm_time_s": "likewise all-reduce of gradients on rank 0, mostly within bw_time_s (s); empty: one rank",
     "mem_gb": "peak memory of a device over the run (1e9 B), largest rank: allocated on a GPU, resident on a CPU",
-    "util_gpu": "mean over the epoch and its GPUs (%); empty: no GPU, or no monitor (`monitor_seconds = 5`)",
+    "util_gpu": "mean over the epoch and its GPUs (%), or over all epochs, if one is shorter than the monitor's interval; empty: no GPU, or "
+    "no monitor (`monitor_seconds = 0.5`)",
     "eff_strong": "T(1) / (N T(N)) at a fixed global batch, of medians over repeats; T(1) without a process group if measured",
     "eff_weak": "T_step(1) / T_step(N) at a fixed batch per device, likewise; both empty: on no curve, or not comparable",
     # Further ones, which tell the rows apart
@@ -213,7 +214,9 @@ def _utilisation(run: Path, parts: Iterable[tuple[float, float]]) -> Iterator[fl
     logs = [pd.read_csv(io.BytesIO(packed.content(file))) for file in files]
     log = pd.concat(logs) if logs else pd.DataFrame(columns=["device", "time", "utilization_percent"])
     gpus = log[log.device.astype(str).str.startswith("cuda")]
-    return (gpus.utilization_percent[gpus.time.between(*part)].mean() for part in parts)
+    samples = [gpus.utilization_percent[gpus.time.between(*part)] for part in parts]
+    mean = pd.concat(samples).mean()
+    return (part.mean() if len(part) else mean for part in samples)
 
 
 def _write_accounting(results: Path, runs: pd.DataFrame, output: Path) -> Iterator[str]:

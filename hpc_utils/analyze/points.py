@@ -84,6 +84,7 @@ def gather(runs: pd.DataFrame, measures: Sequence[str] = MEASURES, also: Sequenc
     runs = runs.assign(**layout, link_gbit=links(runs), **times, **memory(runs))
     keys = [*SAME, *POINT]
     runs = runs.assign(configuration=number(runs, keys))
+    metric = runs.metric.iloc[0] if "metric" in also and len(runs) else ""  # of the measure `value`
     grouped = runs.groupby("configuration")
     first = runs.drop_duplicates("configuration").set_index("configuration").sort_index()
     configurations = first[[*keys, *also, "memory"]]
@@ -97,7 +98,8 @@ def gather(runs: pd.DataFrame, measures: Sequence[str] = MEASURES, also: Sequenc
         columns[f"{name}_each"] = samples
         if name in TIMED:
             columns[f"{name}_by_round"] = by_round(runs, name).groupby(runs.configuration).agg(list)
-        columns |= dict(zip(stats.columns([name]), stats.medians(samples).T, strict=False))
+        quantity = metric if name == "value" else name
+        columns |= dict(zip(stats.columns([name]), stats.medians(samples, quantity).T, strict=False))
     return configurations.assign(**columns).reset_index(drop=True)
 
 
@@ -125,7 +127,6 @@ def learned(runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
         [gather(runs.merge(part, on="run_id"), ["value", "epochs"], ["metric"]) for part in parts], ignore_index=True
     )
     is_accuracy = configurations.metric.str.endswith("accuracy")
-    configurations["value_high"] = configurations.value_high.clip(upper=is_accuracy.map({True: 1.0}))
     configurations["unit"] = np.where(is_accuracy, "share", "ratio")
     return configurations[[*SAME, *POINT, "layout", "epochs", *METRIC]]
 

@@ -14,6 +14,7 @@ from hpc_utils.records.identity import task
 from . import stats
 from .compare import Sample, beside, compare, quotient, ratios, scaled
 from .points import (
+    COLUMNS,
     ESTIMATES,
     POINT,
     SAME,
@@ -33,6 +34,13 @@ FIXED = {"strong": "global_batch", "weak": "batch_per_device"}
 PLACE = ["parallel", "nodes", "ranks_per_node", "world_size", "layout", "global_batch", "batch_per_device"]
 LINE = [*SAME, *CURVE, "baseline"]  # equal for all points of a drawn line
 BEHIND = ["runs", "runs_base"]  # ids of a point's runs, and of those of its baseline
+COMPARED = [
+    "workload",
+    "dataset",
+    "device",
+    "device_name",
+    "hardware_id",
+]  # equal for configurations with a common reference
 GAIN = stats.columns(["speedup", "efficiency"])
 ROUNDS = ["rounds", *stats.Spread._fields]
 RATIO = [*stats.columns(["ratio"]), "repeats"]
@@ -158,17 +166,33 @@ def outcome(runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
     return _with_learned(outcomes.drop_duplicates(keys), runs, epochs)
 
 
-def comparison(runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
+def comparison(runs: pd.DataFrame, epochs: pd.DataFrame, reference: str = "") -> pd.DataFrame:
     """One row per configuration without a profiler: what a reader compares.
 
-    Columns: as of `points.points`; speedup, speedup_low, speedup_high (as of `efficiency`, of strong scaling first; NaN: on no
-    curve); metric, learned, learned_low, learned_high: what the runs reached at their end.
+    `reference`: a run; by default, and for other tasks and devices than its own, the slowest configuration of one process in fp32, or
+    what is nearest to that.
+
+    Columns: as of `points.points`; device_bytes; speedup, speedup_low, speedup_high: throughput over that of the reference (NaN: either is not
+    `usable`); is_reference; metric, learned, learned_low, learned_high: what the runs reached at their end.
     """
-    gained = headline(efficiency(runs)).sort_values("kind", kind="stable")  # strong, weak
-    gained = gained.assign(first=gained.runs.str[0]).drop_duplicates("first").set_index("first")[GAIN[:3]]
-    configurations = points(unprofiled(runs))
-    configurations = configurations.join(gained, on=configurations.runs.str[0])
-    return _with_learned(configurations, runs, epochs).drop(columns="first")
+    configurations = gather(unprofiled(runs), also=["device_bytes"])
+    order = {
+        "is_other": [reference not in run_ids for run_ids in configurations.runs],
+        "ranks": configurations.world_size,
+        "is_grouped": configurations.parallel != "none",
+        "is_not_fp32": configurations.precision != "fp32",
+        "speed": configurations.throughput,
+    }
+    references = configurations.assign(**order).sort_values(list(order))
+    compared = compare(configurations, references, COMPARED, over={"speedup": "throughput"})
+    usable_ids = set(usable(runs).run_id)
+    is_barred = [not usable_ids.issuperset(run_ids) for run_ids in compared.runs + compared.runs_base]
+    speedup = stats.columns(["speedup"])
+    compared.loc[is_barred, speedup] = np.nan
+    compared["is_reference"] = compared.runs == compared.runs_base
+    return _with_learned(compared[[*COLUMNS, "device_bytes", *speedup, "is_reference"]], runs, epochs).drop(
+        columns="first"
+    )
 
 
 def _with_learned(table: pd.DataFrame, runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
@@ -231,23 +255,28 @@ def _missing(curve_points: pd.DataFrame, ranks: Mapping[str, Iterable[int]] | No
 
 @tabled(
     "memory",
-    "Memory of a device against that on one rank.",
+    "Memory of a device against that on one rank, and as a share of the device's.",
+    "statistic kind precision parallel batch world_size bytes of_device device_bytes ratio repeats",
     measure="ratio",
 )
 def memory(runs: pd.DataFrame) -> pd.DataFrame:
     """Memory per device against ranks: M(N) and M(N) / M(1) of every curve, one row per point and statistic.
 
     Columns: as of `efficiency` up to batch_per_device; memory ("allocated" or "resident"); statistic ("peak", "mean",
-    "mode"), bytes, bytes_low, bytes_high (B); ratio, ratio_low, ratio_high (M(N) / M(1) with its 95 % interval), repeats; runs, runs_base.
+    "mode"), bytes, bytes_low, bytes_high (B), device_bytes (of the device, NaN: not recorded), of_device (bytes over it); ratio, ratio_low, ratio_high (M(N) / M(1) with its 95 % interval), repeats; runs, runs_base.
     Points without a record of it are omitted.
     """
     curve_points = against_one(curves(runs))
+    devices = runs.drop_duplicates("run_id").set_index("run_id").device_bytes.astype(float)
+    curve_points["device_bytes"] = curve_points.runs.str[0].map(devices)
     parts = []
     for statistic in ("peak", "mean", "mode"):
         compared = ratios(curve_points, over={"ratio": f"{statistic}_bytes"})
         compared = scaled(compared, "bytes", f"{statistic}_bytes", 1.0)
         compared = compared.assign(statistic=statistic, repeats=compared.ratio_repeats).dropna(subset="ratio")
-        columns = [*LINE, *PLACE, "memory", *BEHIND, "statistic", *stats.columns(["bytes"]), *RATIO]
+        compared["of_device"] = compared.bytes / compared.device_bytes
+        device = ["device_bytes", "of_device"]
+        columns = [*LINE, *PLACE, "memory", *BEHIND, "statistic", *stats.columns(["bytes"]), *device, *RATIO]
         parts.append(compared[columns].astype({"repeats": int}))
     return pd.concat(parts, ignore_index=True)
 

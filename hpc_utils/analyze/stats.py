@@ -13,7 +13,9 @@ RESAMPLES = 10_000
 BATCHES = 10  # of a session's rounds: Schmeiser (1982, Oper. Res. 30:556) recommends 10 to 30
 LEAST_ROUNDS = 2 * BATCHES  # of a session
 TAILS = [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]
+WIDEST_SHARE = 0.5  # of an interval of shares
 SIDES = np.array([-1, 1])
+SHARES = ("accuracy", "auc")  # ends of names of measures that are shares
 ENDS = ("", "_low", "_high")  # of the columns of an estimate
 
 
@@ -70,6 +72,21 @@ def median(values: Sequence[float]) -> Estimate:
     logs = np.log(measurements)
     half = t_quantile(count - 1) * logs.std(ddof=1) / np.sqrt(count)
     return Estimate(value, *np.exp(np.median(logs) + half * SIDES).tolist(), count)
+
+
+def share(values: Sequence[float]) -> Estimate:
+    """Median of shares, such as accuracies: as of `median`, with the interval of their odds, which stays inside 0 and 1.
+
+    An interval that spans more than half of all shares says nothing, and is left out; so is that of values of which one is 0 or 1.
+    """
+    shares = np.asarray(values, dtype=float)
+    with np.errstate(divide="ignore"):
+        odds = median(shares / (1 - shares))
+    value = median(shares)
+    low, high = (end / (1 + end) for end in (odds.low, odds.high))
+    return (
+        value._replace(low=low, high=high) if high - low <= WIDEST_SHARE else value._replace(low=np.nan, high=np.nan)
+    )
 
 
 def ratio(numerator: Sequence[float], denominator: Sequence[float]) -> Estimate:
@@ -143,9 +160,10 @@ def difference(first: Estimate, second: Estimate) -> Estimate:
     return Estimate(value, value - below, value + above, min(first.repeats, second.repeats))
 
 
-def medians(samples: Sequence[Sequence[float]]) -> np.ndarray:
-    """`median` of each of many samples: (samples, 4), columns as in `Estimate`."""
-    return np.array([median(sample) for sample in samples], dtype=float).reshape(-1, 4)
+def medians(samples: Sequence[Sequence[float]], name: str = "") -> np.ndarray:
+    """`median`, or of an accuracy (by its `name`) `share`, of each of many samples: (samples, 4), columns as in `Estimate`."""
+    estimate = share if name.endswith(SHARES) else median
+    return np.array([estimate(sample) for sample in samples], dtype=float).reshape(-1, 4)
 
 
 def t_quantile(freedom: float | np.ndarray, p: float = TAILS[1]) -> np.ndarray:

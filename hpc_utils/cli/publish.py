@@ -20,19 +20,26 @@ from .common import POSITIVE, SET, Finite, aliases, parameters_option, progress,
 
 
 @click.command()
-@click.argument("notebook")
-@results_option(f"Default: results/. {SET}")
+@click.argument("notebook", required=False)
+@results_option(f"Default: results/; with --all every set. {SET}")
 @parameters_option("A parameter of the chapter's first cell.")
 @click.option("--drop", is_flag=True, help="Allow that earlier tables and figures disappear.")
-def chapter(notebook, folder, parameters, drop):
+@click.option("--all", "every", is_flag=True, help="Every chapter that was executed, of all sets and studies.")
+def chapter(notebook, folder, parameters, drop, every):
     """Execute a chapter that reads results, on a result set.
 
     Its tables and its figures with their data are written again. If an earlier one would be missing, nothing is changed and
     they are listed (exit code 2). NOTEBOOK: a path, or a name such as 03_scaling.
     """
     from hpc_utils.launch.parameters import find_notebook, of_chapter
-    from hpc_utils.publish.chapters import renew
+    from hpc_utils.publish.chapters import renew, renew_all
 
+    if every == bool(notebook):
+        raise click.UsageError("give either a NOTEBOOK or --all")
+    if every:
+        for output in renew_all([folder] if folder else paths.result_sets(), drop=drop):
+            click.echo(output)
+        return
     path = find_notebook(Path(notebook))
     study, values = of_chapter(path, parameters)
     if provenance.dirty():
@@ -288,7 +295,7 @@ def verify(run, folder, repeats, tolerance, against, notebook, as_json):
 @click.command()
 @click.option("--check", is_flag=True, help="Print the checklist; write nothing.")
 @click.option("--output", type=click.Path(path_type=Path, file_okay=False), help="Default: results/release.")
-def release(check, output):
+def release(check, output, release_instead=None):
     """Pack this commit, its results and documents as an RO-Crate.
 
     \b
@@ -298,6 +305,8 @@ def release(check, output):
     The first items of the list must hold for any release, all of them from version 1.0 on (RELEASING.md). The PDFs are
     those of `make paper`; the same commit and PDFs give the same bytes. Exit code 2: refused.
     """
+    if release_instead:  # an option of a companion
+        return release_instead(check, output)
     with _paper_packages():
         from hpc_utils.publish.release import archive
 

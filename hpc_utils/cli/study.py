@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 import time
 from dataclasses import replace
@@ -125,7 +126,8 @@ def study_run(name, cold, no_report, precision, at_most, variant, **again):
 @study.command("keep")
 @click.argument("names", metavar="STUDY...", nargs=-1, required=True)
 @click.option("--as", "hardware", required=True, metavar="HARDWARE", help="Folder under results/reference.")
-def study_keep(names, hardware):
+@results_option(f"Of another set than results/, such as an imported one. {SET}")
+def study_keep(names, hardware, folder):
     """Copy complete studies to results/reference, to be committed.
 
     Their runs, figures and chapters go to results/reference/HARDWARE. Chapters that analyze all runs of a set, such
@@ -133,7 +135,8 @@ def study_keep(names, hardware):
     """
     from hpc_utils.publish.reference import keep
 
-    click.echo(keep(names, hardware))
+    with paths.results_at(folder or paths.results()):
+        click.echo(keep(names, hardware))
 
 
 @click.command()
@@ -257,25 +260,76 @@ def _print_kernels(reports: Reports) -> None:
 
 
 @click.command("import")
-@click.argument("file", metavar="FILE.csv", type=FILE)
+@click.argument("files", metavar="FILE.csv...", nargs=-1, required=True, type=FILE)
 @click.option(
     "--map", "mapping", metavar="MAPPING.toml", type=FILE, required=True, help="The meaning of the columns."
 )
 @click.option(
-    "--as", "name", default="", metavar="NAME", show_default="name of FILE", help="Folder under results/foreign."
+    "--as",
+    "name",
+    default="",
+    metavar="NAME",
+    show_default="name of the first FILE",
+    help="Folder under results/foreign.",
 )
 @click.option("--dry-run", is_flag=True, help="Check and print only; keep nothing.")
-def import_(file, mapping, name, dry_run):
-    """Read results of other people, and check them as our own.
+def import_(files, mapping, name, dry_run):
+    """Read results measured elsewhere, and check them as our own.
 
-    They are kept under results/foreign/NAME. A throughput that contradicts the time and samples of its row is
-    corrected if the reason is known (a global count summed over ranks); otherwise the row is refused, and the exit
-    code is 1.
+    Each row is a run or, if the mapping names a column for `epoch`, an epoch of the run that the file is about. They are
+    kept under results/foreign/NAME, a result set with records that chapters and documents read and name as imported. A
+    throughput that contradicts the time and samples of its row is corrected if the reason is known (a global count summed
+    over ranks); otherwise the row is refused, and the exit code is 1.
     """
+    from hpc_utils.records import foreign, imported
+
+    name = name or files[0].stem
+    meaning = foreign.read_meaning(mapping, name)
+    is_by_epoch = "epoch" in meaning.columns
+    refused = {}
+    if not is_by_epoch:
+        if len(files) > 1:
+            raise click.UsageError(
+                "several files are a file for each run: name their column of epochs in the mapping"
+            )
+        refused = _check_table(files[0], mapping, name)
+    runs, unfit = imported.read_runs(files, mapping, name)
+    tables = _kernel_tables(runs)
+    if is_by_epoch:
+        refused = unfit
+        rows = [[run.run_id, str(len(run.epochs)), f"{run.throughput:,.4g}"] for run in runs]
+        print_table(["run", "epochs", "samples/s"], rows)
+    elif unfit:
+        place, why = next(iter(unfit.items()))
+        click.secho(f"{counted(len(unfit), 'row')} without a record, such as {place}: {why}", fg="yellow", err=True)
+    print_refused(refused, "" if is_by_epoch else "line ")
+    if not dry_run:
+        kept = foreign.keep({path.name if is_by_epoch else "source.csv": path for path in files}, mapping, name)
+        click.echo(f"kept: {kept}")
+    if runs and not dry_run:
+        command = shlex.join(["hpc", "import", *map(str, files), "--map", str(mapping), "--as", name])
+        imported.write_set(runs, meaning, name, command, tables)
+        click.echo(f"figures: `hpc chapter {imported.CHAPTER} --results {name} -p study={name}`")
+    sys.exit(1 if refused else 0)
+
+
+def _kernel_tables(runs):
+    """{file that a run names: its kernels as CSV}."""
+    from hpc_utils.analyze.profiles import readers
+    from hpc_utils.analyze.profiles.kernels import kernel_table, read_kernels
+
+    tables = {}
+    for path in {run.kernels for run in runs if run.kernels}:
+        table = kernel_table(readers.read_timelines(path)) if readers.kind(path) else read_kernels(path)
+        tables[path] = table.to_csv(index=False, lineterminator="\n")
+    return tables
+
+
+def _check_table(file, mapping, name):
+    """Print the efficiency and the verdicts of a table of runs; returns {line: why it is refused}."""
     from hpc_utils.analyze.foreign import efficiency
     from hpc_utils.records import foreign
 
-    name = name or file.stem
     runs, refused = foreign.read_table(file, mapping, name)
     points = efficiency(runs).drop(columns="foreign").dropna(axis="columns", how="all")
     if points.empty:
@@ -291,7 +345,4 @@ def import_(file, mapping, name, dry_run):
         click.echo(
             f"throughput and samples / seconds differ by up to {difference:.2g} (`tolerance` in {mapping.name})"
         )
-    print_refused(refused, "line ")
-    if not dry_run:
-        click.echo(f"kept: {foreign.keep(file, mapping, name)}")
-    sys.exit(1 if refused else 0)
+    return refused

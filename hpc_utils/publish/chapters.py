@@ -73,6 +73,13 @@ def renew(notebook: Path, results: Path, *, study: str = "", drop: bool = False,
     return output
 
 
+def renew_all(sets: Iterable[Path], *, drop: bool = False) -> Iterator[Path]:
+    """`renew` every chapter that was executed on these result sets, one after the other."""
+    for results in sets:
+        for page in exports.read_exports(results).pages.values():
+            yield renew(paths.notebooks() / f"{page['notebook']}.ipynb", results, study=page["study"], drop=drop)
+
+
 def _execute_here(notebook: Path, study: str, **parameters: object) -> Path:
     """Execute a chapter in the current result set, and note the execution in its exports."""
     study_parameter = {"study": study} if study else {}

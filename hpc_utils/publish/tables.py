@@ -13,10 +13,11 @@ from hpc_utils.analyze import stats
 from hpc_utils.analyze.scaling import curve
 from hpc_utils.analyze.value import Value
 from hpc_utils.provenance.system import markdown_table
-from hpc_utils.records.identity import task
+from hpc_utils.records.identity import SAME, task
 
 from .exports import BEHIND
 from .formatting import ABSENT, UNITS, number, text
+from .plots import drawing
 from .quantities import catalogue, quantity
 
 Row = Mapping[str, Any]
@@ -147,9 +148,35 @@ def workshop(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 COMPARISON: dict[str, Writer] = {
-    "Configuration": lambda row: f"{task(row)}, {row['precision']}, {_devices(row)} x {row['batch_per_device']:g}",
+    "Configuration": lambda row: row["configuration"],
     "Throughput (samples/s)": measured("throughput"),
     "Time/Epoch (s)": measured("epoch_seconds"),
     "Accuracy (%)": lambda row: measured("learned", 100)(row) if row["metric"] == "test_accuracy" else ABSENT,
+    "Peak memory/device": lambda row: _memory(row),
     "Speedup": measured("speedup"),
 }
+LABELLED = ["workload", "dataset", "precision", "world_size", "parallel", "batch_per_device"]
+
+
+def comparison(rows: pd.DataFrame) -> tuple[pd.DataFrame, str]:
+    """`analyze.scaling.comparison` as text, each configuration with what tells it apart; and its caption, which names the reference."""
+    rows, names = drawing.apart(rows, LABELLED, ("layout", "steps_per_epoch", *SAME))
+    labels = [_configuration(row._asdict()) + drawing.more(row, names) for row in rows.itertuples()]
+    rows = rows.assign(configuration=labels)
+    references = "; ".join(rows.configuration[rows.is_reference.eq(True)])
+    over = f" over {references}" if references else ""
+    return text_table(rows, COMPARISON), f"Throughput, time, accuracy and speed-up{over}."
+
+
+def _memory(row: Row) -> str:
+    """`455 MiB, 3 % of 16 GiB`."""
+    if pd.isna(row["peak_bytes"]):
+        return ABSENT
+    share = row["peak_bytes"] / (row["device_bytes"] or np.nan)
+    of_device = "" if pd.isna(share) else f", {100 * share:.2g} % of {number(row['device_bytes'] / 2**30)} GiB"
+    return f"{number(row['peak_bytes'] / 2**20)} MiB{of_device}"
+
+
+def _configuration(row: Row) -> str:
+    group = "no group" if row["parallel"] == "none" else str(row["parallel"]).upper()
+    return f"{task(row)}, {row['precision']}, {row['world_size']} ({group}) x {row['batch_per_device']:g}"

@@ -69,7 +69,8 @@ def value_faults(values: Row) -> Iterator[str]:
 
 def run_faults(run: Row, provenance: Row, epochs: Sequence[Row], ranks: Sequence[Row]) -> Iterator[str]:
     """Why this run's tables contradict each other, or why it cannot be traced; nothing if all is well."""
-    if not provenance.get("digest") and not provenance.get("commit"):
+    imported = provenance.get("imported")
+    if not (provenance.get("digest") or provenance.get("commit") or imported):
         yield "neither a digest of the measuring code nor a commit is known"
     if run.get("emulated"):
         yield "its device was emulated: it waited instead of computing"
@@ -81,6 +82,8 @@ def run_faults(run: Row, provenance: Row, epochs: Sequence[Row], ranks: Sequence
             yield f"epoch {row.get('epoch')}: {miscounted}"
         shares = {name: value for name, value in row.items() if name.endswith("accuracy") and value is not None}
         yield from (f"epoch {row.get('epoch')}: {fault}" for fault in value_faults(shares))
+    if imported:  # nothing is known of its ranks
+        return
     if len(ranks) != run.get("world_size"):
         yield f"{counted(len(ranks), 'rank')} left records, but the world size is {run.get('world_size')}"
     rank_samples = sum(row.get("samples") or 0 for row in ranks)

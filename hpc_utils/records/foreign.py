@@ -20,7 +20,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt, ValidationError, create_model
+from pydantic import Field, FiniteFloat, PositiveFloat, PositiveInt, ValidationError, create_model
 
 from hpc_utils import paths, toml_config
 from hpc_utils.toml_config import Strict
@@ -31,16 +31,28 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Line = Annotated[str, Field(min_length=1, pattern=r"^[^\x00-\x1f\x7f]*$")]
-WORDS = ("workload", "dataset", "parallel", "precision", "device_name", "software", "date")
+PREFIX = "foreign:"  # of the hardware_id of imported runs
+WORDS = ("workload", "dataset", "parallel", "precision", "device", "device_name", "software", "date", "variant")
 COUNTS = ("world_size", "nodes", "ranks_per_node", "global_batch", "batch_per_device", "steps", "repeat")
 AMOUNTS = ("samples", "seconds", "throughput")
+ACCURACIES = ("train_accuracy", "test_accuracy")
+LEARNED = ("train_loss", "test_loss", *ACCURACIES)
 TYPES = {
     **dict.fromkeys(WORDS, Line),
-    **dict.fromkeys(COUNTS, PositiveInt),
+    **dict.fromkeys((*COUNTS, "epoch"), PositiveInt),
     **dict.fromkeys(AMOUNTS, PositiveFloat),
-    "test_accuracy": Annotated[float, Field(ge=0, le=1)],
+    **dict.fromkeys(LEARNED, FiniteFloat),
+    **dict.fromkeys(ACCURACIES, Annotated[float, Field(ge=0, le=1)]),
 }
 Values = create_model("Values", __base__=Strict, **{name: (kind | None, None) for name, kind in TYPES.items()})
+
+
+class FileValues(Values):
+    """What the rows of one file have in common; `kernels`: a trace, or a table of kernels and their times, beside the mapping."""
+
+    kernels: Line | None = None
+
+
 COLUMNS = [*schema.names(schema.RUNS), *schema.names(schema.FOREIGN)]
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
@@ -71,8 +83,9 @@ class Format(Strict):
 
 
 class Meaning(Strict):
-    """The content of a mapping file: {our name: their name}, and what every row has in common.
+    """The content of a mapping file: {our name: their name}, and what every row, or (`runs`) every row of a file, has in common.
 
+    `reference`: the file whose run the others are compared with.
     `tolerance`: the largest relative difference between a throughput and samples / seconds; authors round, and time both separately.
     """
 
@@ -80,9 +93,12 @@ class Meaning(Strict):
     source: Line
     throughput_is: Literal["global", "per_rank"] = "global"
     tolerance: float = Field(0.01, gt=0, lt=0.5)
+    accuracy_is: Literal["share", "percent"] = "share"
+    reference: Line = ""
     format: Format = Format()
     columns: dict[Literal[tuple(TYPES)], Line]
     constants: Values = Values()
+    runs: dict[Line, FileValues] = Field({})
 
 
 def number(text: str, style: Format) -> str:
@@ -109,9 +125,38 @@ def read_table(path: Path, mapping_path: Path, name: str) -> tuple[pd.DataFrame,
     """
     import pandas as pd
 
+    rows, refused = read_rows(path, read_meaning(mapping_path, name))
+    runs = {}
+    for line, values in rows.items():
+        run = tuple(map(values.get, (*WORDS, *COUNTS)))
+        if run in runs:
+            refused[line] = f"the same run as line {runs[run]['line']}; add a repeat column if it is another"
+        else:
+            runs[run] = values | {"line": line, "run_id": f"{name}:{line}"}
+    frame = pd.DataFrame(list(runs.values())).rename(columns={"software": "torch", "date": "started"})
+    frame = frame.assign(foreign=name, hardware_id=PREFIX + name)
+    return frame.reindex(columns=COLUMNS), refused
+
+
+def read_meaning(mapping_path: Path, name: str) -> Meaning:
+    """The mapping file of the set `name`.
+
+    Raises:
+        OSError: it cannot be read.
+        ForeignError: it or the name cannot be used.
+    """
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,60}", name, re.ASCII):
         raise ForeignError(f"{name!r} cannot name a result set: use at most 61 letters, digits and . _ -")
-    meaning = toml_config.read_toml(mapping_path, Meaning, ForeignError)
+    return toml_config.read_toml(mapping_path, Meaning, ForeignError)
+
+
+def read_rows(path: Path, meaning: Meaning) -> tuple[dict[int, dict[str, Any]], dict[int, str]]:
+    """{line: the values of `read_row`} of the CSV at `path`, and {line: why it is refused}.
+
+    Raises:
+        OSError: it cannot be read.
+        ForeignError: it, or no row of it, can be used.
+    """
     try:
         content = path.read_bytes()
         encoding = "utf-16" if content.startswith(_UTF16) else meaning.format.encoding
@@ -126,7 +171,7 @@ def read_table(path: Path, mapping_path: Path, name: str) -> tuple[pd.DataFrame,
     for ours, theirs in meaning.columns.items():
         if header.count(theirs) != 1:
             raise ForeignError(f"{path}: columns.{ours}: not one column {theirs!r} in {header}")
-    runs = {}
+    rows = {}
     refused = {}
     for line, cells in enumerate(lines, header_line + 1):
         if not any(cells):
@@ -134,19 +179,13 @@ def read_table(path: Path, mapping_path: Path, name: str) -> tuple[pd.DataFrame,
         try:
             if len(cells) != len(header):
                 raise ForeignError(f"{len(cells)} fields, but the header has {len(header)}: is the file cut off?")
-            values = read_row(dict(zip(header, cells, strict=True)), meaning)
-            run = tuple(map(values.get, (*WORDS, *COUNTS)))
-            if run in runs:
-                raise ForeignError(f"the same run as line {runs[run]['line']}; add a repeat column if it is another")
-            runs[run] = values | {"line": line, "run_id": f"{name}:{line}"}
+            rows[line] = read_row(dict(zip(header, cells, strict=True)), meaning)
         except ForeignError as fault:
             refused[line] = str(fault)
-    if not runs:
+    if not rows:
         fault = next(iter(refused.values()), "there is none")
         raise ForeignError(f"{path}: no row can be used: {fault}")
-    frame = pd.DataFrame(list(runs.values())).rename(columns={"software": "torch", "date": "started"})
-    frame = frame.assign(foreign=name, hardware_id=f"foreign:{name}")
-    return frame.reindex(columns=COLUMNS), refused
+    return rows, refused
 
 
 def read_row(cells: Mapping[str, str], meaning: Meaning) -> dict[str, Any]:
@@ -159,11 +198,14 @@ def read_row(cells: Mapping[str, str], meaning: Meaning) -> dict[str, Any]:
     for ours, theirs in meaning.columns.items():
         if text := cells[theirs]:
             values[ours] = text if ours in WORDS else number(text, meaning.format)
+            if ours in ACCURACIES and meaning.accuracy_is == "percent":
+                values[ours] = round(float(values[ours]) / 100, 12)
     try:
         values = Values(**values).model_dump(exclude_none=True)
     except ValidationError as error:
         fault = error.errors()[0]
-        raise ForeignError(f"{fault['loc'][0]} is {fault['input']!r}: {fault['msg'].lower()}") from None
+        hint = ' (`accuracy_is = "percent"` in the mapping?)' if fault["loc"][0] in ACCURACIES else ""
+        raise ForeignError(f"{fault['loc'][0]} is {fault['input']!r}: {fault['msg'].lower()}{hint}") from None
     _multiply(values, "world_size", "nodes", "ranks_per_node")
     _multiply(values, "global_batch", "batch_per_device", "world_size")
     if missing := {"world_size", "global_batch"} - values.keys():
@@ -210,30 +252,31 @@ def _multiply(values: dict[str, Any], product: str, first: str, second: str) -> 
             raise ForeignError(f"{product} is {values[product]}, but {first} x {second} is {value}")
 
 
-def keep(path: Path, mapping_path: Path, name: str) -> Path:
-    """Copy a table that was read and its mapping to `results/foreign/<name>/`, and return the folder.
+def keep(files: Mapping[str, Path], mapping_path: Path, name: str) -> Path:
+    """Copy files that were read, by these names, and their mapping to `results/foreign/<name>/`, and return the folder.
 
     Raises:
-        ForeignError: the folder contains another table.
+        ForeignError: the folder contains other files.
     """
     folder = paths.results() / "foreign" / name
-    table = folder / "source.csv"
-    if table.exists() and table.read_bytes() != path.read_bytes():
+    kept = {path.name: path.read_bytes() for path in folder.glob("*.csv")}
+    if kept and kept != {file: path.read_bytes() for file, path in files.items()}:
         raise ForeignError(f"{folder} holds another file's results: give another name (--as), or remove that folder")
     folder.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(path, table)
+    for file, path in files.items():
+        shutil.copyfile(path, folder / file)
     shutil.copyfile(mapping_path, folder / "mapping.toml")
     return folder
 
 
 def load(results: Path | None = None) -> pd.DataFrame:
-    """The runs of all foreign sets, read and checked anew; columns as in `schema.RUNS` and `schema.FOREIGN`.
+    """The runs of all foreign tables of runs, read and checked anew; columns as in `schema.RUNS` and `schema.FOREIGN`.
 
     Raises:
         ForeignError: a set cannot be used.
     """
     import pandas as pd
 
-    folders = sorted(((results or paths.results()) / "foreign").glob("*/"))
-    frames = [read_table(folder / "source.csv", folder / "mapping.toml", folder.name)[0] for folder in folders]
+    tables = sorted(((results or paths.results()) / "foreign").glob("*/source.csv"))
+    frames = [read_table(table, table.with_name("mapping.toml"), table.parent.name)[0] for table in tables]
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=COLUMNS)

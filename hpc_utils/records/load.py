@@ -267,6 +267,7 @@ def _row(
         "settings": settings(config),
         "device_name": ranks[0]["device_name"],
         **{name: max((r[name] for r in ranks if r.get(name) is not None), default=None) for name in LARGEST},
+        "device_bytes": _device_bytes(run, origin),
         "host": ranks[0]["host"],
         "job_id": (origin.get("job") or {}).get("id"),
         "digest": digests(origin),
@@ -276,6 +277,12 @@ def _row(
         "torch": (origin.get("versions") or {}).get("torch"),
         "path": folder.relative_to(results).as_posix(),
     }
+
+
+def _device_bytes(run: dict, origin: dict) -> int | None:
+    machine = origin.get("hardware") or {}
+    device = machine if run.get("device") == "cpu" else next(iter(machine.get("gpus") or []), {})
+    return device.get("memory_bytes")
 
 
 def _blocks(rounds: list[dict], throughput: float) -> dict[tuple[str, int], float]:

@@ -108,7 +108,7 @@ class NotApplicable(Strict):
 
 class StudyIndex(Strict):
     """The index of a study, and the command that runs it after those of `setup`. In the file, the ablation is called `ladder`,
-    as in study files."""
+    as in study files. `reference`: the run that others are compared with, if it states one."""
 
     model_config = ConfigDict(populate_by_name=True)
 
@@ -121,6 +121,7 @@ class StudyIndex(Strict):
     chapters: list[ReportChapter] = Field([])
     targets: Targets = Field(Targets())
     precision: float | None = None
+    reference: str = ""
     ablation: AblationIndex | None = Field(None, alias="ladder")
     not_applicable: list[NotApplicable] = Field([])
     runs: list[StudyRun]

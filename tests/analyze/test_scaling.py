@@ -69,8 +69,20 @@ def test_the_comparison_has_every_configuration_with_its_speed_up_and_accuracy()
         zip(zip(found.global_batch, found.world_size, found.parallel, strict=True), found.speedup, strict=True)
     )
     assert speedups[768, 2, "ddp"] == pytest.approx(1.8) and speedups[768, 1, "none"] == 1
-    assert math.isnan(speedups[96, 1, "ddp"]) and (64, 1, "ddp") not in speedups
+    assert speedups[96, 1, "ddp"] > 0 and (64, 1, "ddp") not in speedups
     assert found.learned[found.global_batch == 768].tolist() == pytest.approx([0.9] * 3)
+
+
+def test_all_speed_ups_of_a_task_are_over_one_reference_the_stated_one_if_there_is_one() -> None:
+    plain = run(1, 8.0, parallel="none")
+    fast = run(1, 2.0, parallel="none", precision="fp16")
+    runs = pd.DataFrame([plain, fast, run(2, 5.0), run(2, 1.0, shared=True, precision="fp16")])
+    epochs = runs[["run_id"]].assign(epoch=1, test_loss=1.0)
+    speedups = scaling.comparison(runs, epochs).set_index(["world_size", "precision"]).speedup
+    assert speedups.drop((2, "fp16")).to_dict() == {(1, "fp32"): 1, (1, "fp16"): 4, (2, "fp32"): 1.6}
+    assert math.isnan(speedups[2, "fp16"]), "of a shared machine"
+    found = scaling.comparison(runs, epochs, fast["run_id"])
+    assert found[found.is_reference].precision.tolist() == ["fp16"] and 0.25 in found.speedup.tolist()
 
 
 def test_more_ranks_than_cores_stand_in_no_scaling_figure() -> None:
@@ -161,9 +173,11 @@ def test_the_accelerator_s_memory_is_taken_where_there_is_one() -> None:
 def test_memory_is_compared_with_one_device_s() -> None:
     runs = study(strong={"1x2": 0.9})
     runs.loc[runs.world_size == 2, "peak_rss_bytes"] = [200 * MIB, 210 * MIB, 190 * MIB]
+    runs["device_bytes"] = 1000 * MIB
     table = scaling.memory(runs)
     found = point(table, world_size=2, baseline="none", statistic="peak")
     assert (found.bytes, found.ratio, found.repeats) == (200 * MIB, 0.5, 3)
+    assert found.of_device == 0.2
     assert found.ratio_low < 0.5 < found.ratio_high < 0.6
     assert point(table, world_size=2, baseline="ddp", statistic="mode").ratio == 1
     assert math.isnan(point(table, world_size=1, baseline="ddp", statistic="mode").ratio_low)

@@ -144,3 +144,13 @@ def test_intervals_of_sessions_hold_the_truth(between):
         count += estimate.low < 1 < estimate.high
         assert estimate.repeats == 6 and spread.within == pytest.approx(1 / np.sqrt(360), rel=0.5)
     assert 0.92 <= count / 1000 <= 0.98
+
+
+def test_a_share_s_interval_stays_inside_0_and_1_and_says_something() -> None:
+    estimate = stats.share([0.93, 0.94, 0.95])
+    assert estimate[:4:3] == (0.94, 3) and 0.9 < estimate.low < 0.93 and 0.95 < estimate.high < 0.97
+    assert stats.share([0.97, 0.99, 0.998]).high < 1
+    mirrored = stats.share([0.07, 0.06, 0.05])
+    assert (mirrored.low, mirrored.high) == pytest.approx((1 - estimate.high, 1 - estimate.low)), "of errors, too"
+    for values in ([0.0312, 0.0625, 0.25], [0.0, 0.1, 0.2], [0.9, 1.0], [0.9]):
+        assert np.isnan(stats.share(values)[1:3]).all() and stats.share(values).value == np.median(values)

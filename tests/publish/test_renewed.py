@@ -128,3 +128,19 @@ def test_a_set_is_joined_where_it_lies(exported: Path, monkeypatch: pytest.Monke
     done = CliRunner().invoke(main, ["collect", "--results", str(exported)])
     assert done.exit_code == 0 and str(exported / "csv") in done.output
     assert set(pd.read_csv(exported / "csv/runs.csv").run_id) == {one.name for one in (exported / "runs").iterdir()}
+
+
+def test_all_chapters_of_all_sets_are_drawn_again(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = []
+    monkeypatch.setattr(
+        chapters, "renew", lambda notebook, results, study="", **_: drawn.append((results, study, notebook))
+    )
+    done = CliRunner().invoke(main, ["chapter", "--all"])
+    assert done.exit_code == 0, done.output
+    folders = [exported, *sorted(paths.reference().glob("*/"))]
+    pages = [(folder, page) for folder in folders for page in exports.read_exports(folder).pages.values()]
+    notebooks = paths.notebooks()
+    assert drawn == [(folder, page["study"], notebooks / f"{page['notebook']}.ipynb") for folder, page in pages]
+    assert CliRunner().invoke(main, ["chapter"]).exit_code == 2
+    makefile = subprocess.run(["make", "-n", "figures"], cwd=paths.root(), capture_output=True, text=True).stdout
+    assert "hpc chapter --all" in makefile

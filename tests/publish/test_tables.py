@@ -67,3 +67,19 @@ def test_a_row_s_own_unit_is_that_of_the_measure() -> None:
 def test_a_long_table_is_shown_to_a_limit() -> None:
     _, text = tables.readable(pd.DataFrame({"rank": range(tables.MOST_ROWS + 5)}))
     assert text.endswith("(5 further rows)") and len(text.splitlines()) == tables.MOST_ROWS + 2
+
+
+def test_the_comparison_names_what_differs_and_its_reference() -> None:
+    runs = study(strong={"1x2": 0.9})
+    runs = pd.concat([runs, runs.assign(run_id=runs.run_id + "x", settings='compile="default"')], ignore_index=True)
+    epochs = runs[["run_id"]].assign(epoch=1, test_accuracy=0.9)
+    table, caption = tables.comparison(scaling.comparison(runs, epochs))
+    assert table.Configuration.is_unique and len(table) == 6
+    assert table.Configuration.str.endswith("compile=default").sum() == 3
+    (reference,) = table.Configuration[table.Speedup == "1"][:1]
+    assert set(table["Peak memory/device"]) == {"400 MiB"}
+    part = tables.text_table(
+        pd.DataFrame([{"peak_bytes": 455 * 2**20, "device_bytes": 16 * 2**30}]), {"m": tables._memory}
+    )
+    assert part.m[0] == "455 MiB, 2.8 % of 16 GiB"
+    assert reference in caption and "1 (no group) x 768" in reference

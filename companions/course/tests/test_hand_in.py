@@ -119,7 +119,11 @@ def test_the_utilisation_is_that_of_the_gpus_in_the_epoch(tmp_path: Path) -> Non
     frame = pd.DataFrame(log, columns=["time", "device", "utilization_percent"])
     frame.to_csv(run / "monitor/node1.csv", index=False)
     found = hand_in.epoch_table(tmp_path, records.load(tmp_path))
-    assert second.epoch == 2 and found.util_gpu.iloc[0] == 80 and found.util_gpu.iloc[1:].isna().all()
+    assert second.epoch == 2 and (found.util_gpu == 80).all(), "an epoch without a sample has the mean of all"
+    log = frame.assign(time=[begin := second.ended - second.seconds / 2, begin, begin, 0], utilization_percent=60)
+    pd.concat([frame, log]).to_csv(run / "monitor/node1.csv", index=False)
+    found = hand_in.epoch_table(tmp_path, records.load(tmp_path))
+    assert found.util_gpu.tolist() == [80, 60, 70]
 
 
 def test_a_run_that_is_missing_is_named(results: Path, tmp_path: Path) -> None:

@@ -13,11 +13,12 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .timeline import COMMUNICATION, COMPUTE, Timeline
+from .timeline import COMMUNICATION, COMPUTE, ProfileError, Timeline
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -148,14 +149,41 @@ def kernel_table(timelines: Iterable[Timeline], by: str = "short") -> pd.DataFra
     return frame.sort_values(["total_ns", "name"], ascending=[False, True], ignore_index=True)
 
 
+def read_kernels(path: Path) -> pd.DataFrame:
+    """`kernel_table` of a CSV with a column of kernels, or of their kinds, and one of times or shares, as `nsys stats` writes it.
+
+    Raises:
+        ProfileError: it has no such columns.
+    """
+    import pandas as pd
+
+    table = pd.read_csv(path)
+    names = [name for name in table if name.strip().lower() in ("kernel", "kernel name", "name", "kind")]
+    times = [name for name in table if "time" in name.lower() and "%" not in name]
+    times += [name for name in table if "%" in name or "share" in name.lower()]
+    if not names or not times:
+        raise ProfileError(
+            f"{path}: needs a column `kernel` (or `kind`) and one of times or shares, not {list(table.columns)}"
+        )
+    kernels = pd.DataFrame({"name": table[names[0]].astype(str), "total_ns": pd.to_numeric(table[times[0]])})
+    kernels["kind"] = [name if name in set(KernelClass) else classify(name) for name in kernels.name]
+    kernels["share"] = kernels.total_ns / kernels.total_ns.sum()
+    return kernels.sort_values(["total_ns", "name"], ascending=[False, True], ignore_index=True)
+
+
 def kinds(profiles: Mapping[str, Sequence[Timeline]]) -> pd.DataFrame:
     """One row per profile with kernels: configuration (its name), and the share of each of `KINDS` in the time of all kernels;
     those of all other classes are "other"."""
+    return kinds_of_tables({name: kernel_table(timelines, "kind") for name, timelines in profiles.items()})
+
+
+def kinds_of_tables(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """`kinds` of `kernel_table`s."""
     import pandas as pd
 
     rows = []
-    for name, timelines in profiles.items():
-        if len(class_times := kernel_table(timelines, "kind")):
-            shares = class_times.set_index("name").share.groupby(lambda kind: kind if kind in KINDS else OTHER).sum()
+    for name, table in tables.items():
+        if len(table):
+            shares = table.set_index("kind").share.groupby(lambda kind: kind if kind in KINDS else OTHER).sum()
             rows.append({"configuration": name} | shares.reindex(KINDS, fill_value=0.0).to_dict())
     return pd.DataFrame(rows, columns=["configuration", *KINDS])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import io
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,10 +13,13 @@ from typing import Any
 
 import pandas as pd
 
+from hpc_utils.analyze import points, stats
+from hpc_utils.analyze.table import tabled
 from hpc_utils.plural import counted
-from hpc_utils.records import identity, packed
+from hpc_utils.records import identity, imported, packed
 from hpc_utils.records.folder import MONITOR
 
+from . import kernels
 from .judge import judge
 from .readers import Reports, gather
 from .timeline import ProfileError, Timeline
@@ -31,6 +35,10 @@ SAMPLES = {
     "power_watts": "power_watts",
     "temperature_celsius": "temperature",
 }
+
+
+# How samples become a value of a run.
+HOW = {"utilisation": "mean", "memory_bytes": "max", "power_watts": "mean", "temperature": "max"}
 
 
 @dataclass(frozen=True)
@@ -143,29 +151,85 @@ def _name(study_run: Mapping[str, Any], firsts: Iterable[Mapping[str, Any]]) -> 
     return re.sub(r"[^a-z0-9]+", "-", "-".join(parts).lower()).strip("-")
 
 
+@tabled(
+    "kinds",
+    "Time in kernels by their kind.",
+    missing="a run with a profile (`-p profile=torch`), or an import with `kernels`",
+)
+def kernel_kinds(results: Path, runs: pd.DataFrame) -> pd.DataFrame:
+    """`kernels.kinds` of the first run of each precision, number of ranks and batch that was profiled, or imported with a table of
+    its kernels; and `runs`."""
+    tables = {}
+    run_ids = {}
+    for run in runs.itertuples():
+        name = f"{run.precision}, {counted(run.world_size, 'rank')}, batch {run.global_batch:g}"
+        folder = results / run.path
+        if name in tables or not (pd.notna(run.profile) or imported.KERNELS in packed.names(folder)):
+            continue
+        if pd.isna(run.profile):
+            table = pd.read_csv(io.BytesIO(packed.content(folder / imported.KERNELS)))
+        else:
+            table = kernels.kernel_table(Profile(name, name, {run.run_id: [folder]}).timelines, "kind")
+        tables[name] = table
+        run_ids[name] = (run.run_id,)
+    kinds = kernels.kinds_of_tables(tables)
+    return kinds.assign(runs=kinds.configuration.map(run_ids))
+
+
 def monitors(results: Path, runs: Iterable[str], least: int = 1) -> dict[str, dict[str, pd.DataFrame]]:
     """What the monitors of these runs recorded (`records.folder.MONITOR`), of runs with at least `least` samples of a device.
 
     {run: {host's processors or device (`node1, cuda:0`): seconds since the run's first sample, utilisation,
     memory_bytes, power_watts, temperature (°C; NaN: not known)}}.
     """
-    monitored = {}
+    logs_by_run = {}
     for run in runs:
-        folder = packed.unpacked(results / "runs" / run) / MONITOR
-        files = [file for file in sorted(folder.glob("*.csv")) if file.stat().st_size]
-        if not files:
-            continue
-        every = pd.concat(map(pd.read_csv, files), ignore_index=True)
-        every = every.dropna(subset=["time", "host", "device"])  # a truncated last line
-        every = (
-            every[~every.device.str.startswith("rank")]
-            .assign(seconds=every.time - every.time.min())
-            .rename(columns=SAMPLES)
-            .assign(utilisation=lambda samples: samples.utilisation / 100)
-        )
-        places = every.groupby(["host", "device"])
-        if places.size().max() >= least:
-            monitored[run] = {
+        log = read_log(results, run)
+        places = log.groupby(["host", "device"])
+        if len(log) and places.size().max() >= least:
+            logs_by_run[run] = {
                 ", ".join(place): device_rows[["seconds", *SAMPLES.values()]] for place, device_rows in places
             }
-    return monitored
+    return logs_by_run
+
+
+def read_log(results: Path, run: str) -> pd.DataFrame:
+    """What a run's monitors recorded of processors and devices: time, host, device, seconds (since the first sample), and the
+    values of `SAMPLES`; empty without a monitor."""
+    folder = packed.unpacked(results / "runs" / run) / MONITOR
+    files = [file for file in sorted(folder.glob("*.csv")) if file.stat().st_size]
+    if not files:
+        return pd.DataFrame(columns=["time", "host", "device", "seconds", *SAMPLES.values()])
+    log = pd.concat(map(pd.read_csv, files), ignore_index=True)
+    log = log.dropna(subset=["time", "host", "device"])  # a truncated last line
+    log = log[~log.device.str.startswith("rank")].rename(columns=SAMPLES)
+    return log.assign(seconds=log.time - log.time.min(), utilisation=log.utilisation / 100)
+
+
+@tabled(
+    "monitored",
+    "Devices while training, by the monitor.",
+    "parallel world_size global_batch precision utilisation memory_bytes power_watts temperature repeats",
+    measure="utilisation",
+    missing="`-p monitor_seconds=1`",
+)
+def monitored(results: Path, runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
+    """One row per configuration of the monitored runs: over their training parts and GPUs, or on a CPU their hosts' processors, the mean
+    utilisation (a share) and power (W), the largest memory (B, by all processes) and temperature (°C).
+
+    Columns: those of `SAME` and `POINT`, layout; the values of `SAMPLES`, each with its interval; repeats, runs.
+    """
+    rows = {}
+    for run in runs.itertuples():
+        log = read_log(results, run.run_id)
+        of_run = epochs[epochs.run_id == run.run_id]
+        begun = of_run.ended - of_run.seconds - pd.to_numeric(of_run.checkpoint_seconds).fillna(0)
+        times = log.time.to_numpy(float)[:, None]
+        is_training = (times >= begun.to_numpy(float)) & (times <= of_run.ended.to_numpy(float))
+        samples = log[is_training.any(axis=1) & ((log.device == "cpu") == (run.device == "cpu"))]
+        if len(samples):
+            rows[run.run_id] = samples[[*SAMPLES.values()]].astype(float).agg(HOW)
+    used = runs[runs.run_id.isin(rows)]
+    values = pd.DataFrame(list(rows.values()), index=used.index, columns=list(HOW))
+    table = points.gather(used.assign(**values), list(HOW))
+    return table[[*points.SAME, *points.POINT, "layout", *stats.columns(HOW), "repeats", "runs"]]

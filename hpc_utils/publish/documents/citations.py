@@ -143,7 +143,10 @@ class Resolver:
             name = cell.item.full
             self.values.setdefault(name, cell.item)
             address = f"{self.numbers}#nameddest=number:{name}"
-            return pf.Link(pf.Str(cell.text), url=address, classes=["number"], title=name)
+            text = cell.text
+            if cell.item.is_imported and cell.item.content.unit not in ("text", "count") and not _in_table(span):
+                text += "\u00a0(imported)"  # of a table its source says so
+            return pf.Link(pf.Str(text), url=address, classes=["number"], title=name)
         text = pf.stringify(span)
         if set(CLASSES) & set(span.classes) and len(text) < SHORT:
             return pf.Span(pf.Str(text.replace(" ", "\u00a0")), classes=span.classes)
@@ -280,6 +283,13 @@ class Resolver:
         element.attributes = {"wide": "true"}
         begin, end = (pf.RawBlock(text, "latex") for text in (r"\begin{wide}", r"\end{wide}"))
         return [pf.RawBlock("#wide[", "typst"), begin, element, end, pf.RawBlock("]", "typst")]
+
+
+def _in_table(element: pf.Element) -> bool:
+    while (element := element.parent) is not None:
+        if isinstance(element, pf.Table):
+            return True
+    return False
 
 
 def _placeholder(figure: pf.Figure, kind: str) -> pf.Figure | pf.Table:

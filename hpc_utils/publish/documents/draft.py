@@ -15,7 +15,7 @@ from typing import Any
 
 import pandas as pd
 
-from hpc_utils import records
+from hpc_utils import paths, records
 from hpc_utils.analyze import scaling
 from hpc_utils.publish import cells, exports, formatting
 from hpc_utils.publish.exports import Exports, Item
@@ -132,9 +132,14 @@ def write_draft(root: Path, results: Path, name: str, study: str = "", template:
         )
     set_folder = results.resolve()
     places = {set_alias: (root / folder).resolve() for set_alias, folder in paper.sets.items()}
-    alias = next((set_alias for set_alias, place in places.items() if place == set_folder), ALIAS)
+    default = (
+        ALIAS
+        if set_folder == paths.results().resolve()
+        else re.sub(r"[^a-z0-9]+", "-", results.name.lower()).strip("-")
+    )
+    alias = next((set_alias for set_alias, place in places.items() if place == set_folder), default)
     if places.get(alias, set_folder) != set_folder:
-        raise ProjectError(f"{toml}: {ALIAS} is another folder than {results}: give that a name in [sets]")
+        raise ProjectError(f"{toml}: {alias} is another folder than {results}: give that a name in [sets]")
 
     file, kind, content = TEMPLATES[template]
     environment = jinja2.Environment(

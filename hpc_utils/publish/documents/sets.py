@@ -13,6 +13,7 @@ from hpc_utils.plural import counted
 from hpc_utils.publish import cells, exports, staleness
 from hpc_utils.publish.cells import UnknownCell
 from hpc_utils.publish.formatting import first_names
+from hpc_utils.records import imported
 
 from .project import DocumentEntry, Project, ProjectError, read_project
 
@@ -35,6 +36,11 @@ class SetItem:
     page: dict[str, Any]
 
     @property
+    def is_imported(self) -> bool:
+        """Whether a run behind it is imported."""
+        return bool(imported.names(self.page["runs"][run]["hardware_id"] for run in self.content.runs))
+
+    @property
     def full(self) -> str:
         """`rehearsal:scaling-efficiency[kind=strong, ...]`: its name in every document."""
         return f"{self.alias}:{self.content.name}"
@@ -49,7 +55,9 @@ def source_line(values: Collection[SetItem]) -> str:
     runs = {(value.alias, run): value.page["runs"][run] for value in values for run in value.content.runs}
     if runs:
         parts.append(counted(len(runs), "run"))
-        if commits := sorted({run["commit"][:SHORT] for run in runs.values() if run["commit"]}):
+        if imported_sets := imported.names(run["hardware_id"] for run in runs.values()):
+            parts.append(f"imported, not measured here: {', '.join(imported_sets)}")
+        elif commits := sorted({run["commit"][:SHORT] for run in runs.values() if run["commit"]}):
             parts.append(f"{_noun('commit', commits)} {first_names(commits)}")
         else:
             parts.append(f"measuring code {min(run['digest'] for run in runs.values())[:SHORT]}")

@@ -233,10 +233,13 @@ def fixed_batch(kind: str, batch: float) -> str:
     return f"{kind} scaling\n{batch:g} samples a {'step' if kind == 'strong' else 'rank'}"
 
 
-def apart(table: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
-    """(`table` without the settings that all rows share; the columns other than the precision that tell its configurations apart).
+def apart(
+    table: pd.DataFrame, labelled: Sequence[str] = (), columns: Sequence[str] = ("scheme", *SAME)
+) -> tuple[pd.DataFrame, list[str]]:
+    """(`table` without the settings that all rows share; those of `columns` other than the precision that tell its configurations apart).
 
-    Points of such configurations form no common curve. A column that follows from those before it is left out."""
+    Points of such configurations form no common curve. A column that follows from those before it, or from those that are
+    `labelled` already, is left out."""
     if "settings" in table:
         setting_lists = table.settings.fillna("").map(_NEXT_SETTING.split)
         shared = set(setting_lists.iloc[0]).intersection(*setting_lists)
@@ -247,10 +250,10 @@ def apart(table: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
             ]
         )
     names = []
-    configurations = 1
-    for name in ("scheme", *SAME):
+    configurations = len(table[[*labelled]].drop_duplicates()) if labelled else 1
+    for name in columns:
         if name in table and name != "precision":
-            count = len(table[[*names, name]].drop_duplicates())
+            count = len(table[[*labelled, *names, name]].drop_duplicates())
             if count > configurations:
                 names = [*names, name]
                 configurations = count
@@ -271,6 +274,8 @@ def _described(name: str, value: Any) -> str:
         return "" if pd.isna(value) else f"every {1e3 * value:g} ms"
     if name == "settings":
         return value.replace('"', "")
+    if pd.isna(value):
+        return ""
     return f"{name.replace('_', ' ')} {str(value)[:24]}"
 
 

@@ -101,7 +101,7 @@ def kernels(table: pd.DataFrame) -> Figure:
 def kinds(frame: pd.DataFrame) -> Figure:
     """A bar for each configuration. `frame`: `analyze.profiles.kernels.kinds`."""
     figure, axes = _rows(len(frame))
-    shares = 100 * frame.drop(columns="configuration")
+    shares = 100 * frame.drop(columns=["configuration", "runs"], errors="ignore")
     drawing.stacked(axes, np.arange(len(frame)), shares, shares, numbers=shares)
     drawing.named_rows(axes, frame.configuration)
     axes.set(xlim=(0, 100), xlabel="share of the time in kernels (%)")

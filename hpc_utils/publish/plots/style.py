@@ -74,6 +74,12 @@ def apply() -> None:
     mpl.rcParams["axes.prop_cycle"] = mpl.cycler(color=[colour for colour, *_ in SERIES])
 
 
+def mark(figure: Figure, text: str) -> None:
+    """Write `text` below `figure`, behind the note on its intervals."""
+    note = "; ".join(filter(None, [figure.get_supxlabel(), text]))
+    figure.supxlabel(note, fontsize=7, color=ROLES["quiet"])
+
+
 def save(figure: Figure, name: str, folder: Path) -> Path:
     """Write `figure` as `<name>.pdf`, which is returned, and `<name>.png` into `folder`; equal data give equal bytes."""
     folder.mkdir(parents=True, exist_ok=True)

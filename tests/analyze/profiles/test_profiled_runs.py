@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pandas as pd
+import pytest
 
+from hpc_utils import paths, records
 from hpc_utils.analyze.profiles import profiled_runs
 from hpc_utils.analyze.profiles.profiled_runs import Profile, configurations
 from hpc_utils.records import schema
@@ -70,3 +72,24 @@ def test_every_host_and_device_has_its_own_curve_on_one_clock(tmp_path: Path) ->
     assert found["a, cpu"].seconds.tolist() == [0.0, 1.0] and found["b, cpu"].seconds.tolist() == [0.5]
     assert found["a, cuda:0"].power_watts.tolist() == [400.0] and found["a, cpu"].power_watts.isna().all()
     assert list(profiled_runs.monitors(tmp_path, ["run"], least=3)) == []
+
+
+def test_what_was_monitored_while_training_is_a_row_for_each_configuration() -> None:
+    folder = paths.reference() / "h200"
+    found = records.load(folder)
+    table = profiled_runs.monitored(folder, found.runs, found.epochs)
+    assert len(table) == table.runs.str[0].nunique() == 3 and (table.repeats == 1).all()
+    assert table.utilisation.between(0, 1).all() and table.temperature.between(30, 100).all()
+    run = table.runs[0][0]
+    log = profiled_runs.read_log(folder, run)
+    assert table.memory_bytes[0] <= log.memory_bytes[log.device == "cuda:0"].max()
+    epochs = found.epochs.assign(ended=found.epochs.ended - 1e6)
+    assert profiled_runs.monitored(folder, found.runs, epochs).empty, "no sample is of the training parts"
+
+
+def test_the_time_by_kind_of_kernel_of_profiled_runs_has_a_row_for_each_configuration() -> None:
+    folder = paths.reference() / "epyc-avx512-profiles"
+    found = records.load(folder)
+    kinds = profiled_runs.kernel_kinds(folder, found.runs)
+    assert kinds.configuration.is_unique and set(kinds.runs.str[0]) <= set(found.runs.run_id)
+    assert kinds.drop(columns=["configuration", "runs"]).sum(axis=1).tolist() == pytest.approx([1.0] * len(kinds))

@@ -1,0 +1,50 @@
+"""The release of a course's repository: what was handed in, packed and tagged, on whatever hardware it was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from hpc_utils.publish.release import checklist
+from hpc_utils.publish.release.crate import ReleaseRefused
+from hpc_utils.records import atomic
+
+TAG = "v1.0"
+HANDED_IN = ("results.csv", "run.sh", "submit.sbatch", "reproduce.md", "SYSTEM.md")
+
+
+def faults(root: Path) -> Iterator[str]:
+    """What the clone at `root` lacks, a line each: files that are not committed, a folder of `hpc export --course`, PDFs."""
+    if names := checklist.uncommitted(root):
+        yield f"not as committed: {names}"
+    tracked = set(checklist.tracked(root))
+    folders = {Path(name).parent for name in tracked if Path(name).name == "reproduce.md"}
+    if not folders:
+        yield "no folder of a study is committed: `hpc export --course STUDY --output handin`"
+    for folder in sorted(folders):
+        for name in HANDED_IN:
+            if (folder / name).as_posix() not in tracked:
+                yield f"{folder / name} is missing"
+    if not any(name.startswith("docs/") and name.endswith(".pdf") for name in tracked):
+        yield "no PDF is committed in docs/: `hpc paper` builds them"
+
+
+def release(root: Path, output: Path) -> Path:
+    """Tag the commit of `root` as `TAG`, unless it is, and write `output/<folder's name>-1.0.zip` of it.
+
+    Raises:
+        ReleaseRefused: something is missing, or the tag is at another commit.
+    """
+    if lacking := list(faults(root)):
+        raise ReleaseRefused("\n".join(lacking))
+    head = checklist.git(root, "rev-parse", "HEAD")
+    if not checklist.git(root, "tag", "--list", TAG):
+        checklist.git(root, "tag", "--annotate", TAG, "--message", "Handed in")
+    elif checklist.git(root, "rev-parse", f"{TAG}^{{commit}}") != head:
+        raise ReleaseRefused(f"{TAG} is at another commit: delete it (`git tag -d {TAG}`) to hand in this one")
+    name = f"{root.name}-{TAG.removeprefix('v')}"
+    path = output / f"{name}.zip"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = checklist.git(root, "archive", "--format=zip", f"--prefix={name}/", TAG)
+    atomic.write_file(path, lambda file: file.write(content))
+    return path
