@@ -12,12 +12,14 @@ import functools
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .timeline import COMMUNICATION, COMPUTE, Timeline
+from . import intervals
+from .timeline import COMMUNICATION, COMPUTE, Events, Timeline
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,8 +46,22 @@ KINDS = [NORMALISATION, GEMM, CONVOLUTION, OTHER, COLLECTIVE]  # those that `kin
 
 # MSCCL, NVSHMEM and PyTorch's symmetric memory are not NCCL, but move the same bytes between the same devices.
 _COMMUNICATION = re.compile(
-    r"^(?:gloo|mpi|ucc|xccl):|nccl|rccl|msccl|nvshmem|(?:one|two)_shot_all_reduce|multimem_(?:all|one)", re.I
+    r"^(?:gloo|mpi|ucc|xccl):|nccl|rccl|msccl|nvshmem|deep_ep|(?:one|two)_shot_all_reduce|multimem_(?:all|one)", re.I
 )
+PAIRS = re.compile(r"send|recv|p2p|point_?to_?point", re.I)  # what runs between two ranks
+# Kinds of collectives, by what the names of kernels, ranges and events have in common.
+ALL_TO_ALL, REDUCE_SCATTER, ALL_GATHER, ALL_REDUCE, BROADCAST = (
+    "all_to_all", "reduce_scatter", "all_gather", "all_reduce", "broadcast",
+)  # fmt: skip
+_COLLECTIVES = {
+    ALL_TO_ALL: r"all[-_ ]?(?:to|2)[-_ ]?all|deep_ep",
+    REDUCE_SCATTER: r"reduce[-_ ]?scatter",
+    ALL_GATHER: r"all[-_ ]?gather",
+    ALL_REDUCE: r"all[-_ ]?reduce",
+    BROADCAST: r"broadcast",
+    "gather": r"^(?:nccl:)?gather$",
+    "scatter": r"^(?:nccl:)?scatter$",
+}
 
 _NORM = r"(?:batch|layer|group|instance|rms)_?norm"
 _CONV = r"conv(?!ert)"  # not FlashAttention's "Convert"
@@ -118,6 +134,24 @@ def short(name: str) -> str:
 def ops_kinds(names: Sequence[str]) -> np.ndarray:
     """(len(names),) int8: COMMUNICATION (any age of NCCL, RCCL and the rarer libraries) or COMPUTE."""
     return np.array([COMMUNICATION if _COMMUNICATION.search(name) else COMPUTE for name in names], np.int8)
+
+
+def collective(name: str) -> str:
+    """The kind of collective that a kernel, a range or an event of this name is; "": none that is known."""
+    return next((kind for kind, pattern in _COLLECTIVES.items() if re.search(pattern, name, re.I)), "")
+
+
+def named_collectives(ops: Events, ranges: Events) -> Events:
+    """NCCL runs all-to-all, gather and scatter by kernels called SendRecv: those launched inside a range that names
+    a collective get its name."""
+    pairs = [number for number, name in enumerate(ops.names) if PAIRS.search(name)]
+    kinds = np.array([collective(text) for text in ranges.names])
+    names, codes = [*ops.names], ops.name.copy()
+    for kind in sorted(set(kinds.tolist()) - {""}) if pairs else ():
+        windows = ranges.where((kinds == kind)[ranges.name]).union()
+        codes[np.isin(codes, pairs) & intervals.holds(ops.launched, windows)] = len(names)
+        names.append(f"nccl:{kind}")
+    return replace(ops, name=codes, names=tuple(names))
 
 
 def class_ns(timelines: Iterable[Timeline]) -> dict[KernelClass, int]:

@@ -163,6 +163,7 @@ def _timelines(source: str, database: sqlite3.Connection) -> list[Timeline]:
         ops = None
         if device is not None:
             ops, missing = _work(database, process, device, texts, epoch)
+            ops = kernels.named_collectives(ops, process_ranges)
         missing += [] if len(process_ranges) else [NO_RANGES]
         timelines.append(
             Timeline(

@@ -49,6 +49,7 @@ class _Args(msgspec.Struct, gc=False, frozen=True):
     device: int = 0
     correlation: int = -1
     group: str | None = msgspec.field(name="Process Group Name", default=None)
+    collective: str | None = msgspec.field(name="Collective name", default=None)
 
 
 class _Event(msgspec.Struct, gc=False):
@@ -128,7 +129,10 @@ def _timelines(source: str, trace: _Trace) -> list[Timeline]:
     calls = trace.of("calls")
     marks = trace.of("ranges") + [event for event in operators if _is_range(event.name)]
     ranges = phases.ranges(*trace.spans(marks), [event.name for event in marks], [event.tid for event in marks])
+    around = marks + [event for event in operators if event.args.collective]
+    around = Events.ranges(*trace.spans(around), [event.args.collective or event.name for event in around])
     devices = _devices(trace, operators, calls)
+    devices = {number: kernels.named_collectives(ops, around) for number, ops in devices.items()}
     names = {device.id: device.name for device in trace.devices}
     if not (devices or operators or calls or marks):
         raise ValueError("it has no events of torch.profiler")
@@ -176,7 +180,7 @@ def _devices(trace: _Trace, operators: list[_Event], calls: list[_Event]) -> dic
     copied = trace.of("copies")
     work = computed + copied
     start, end = trace.spans(work)
-    name, names = coded(event.name for event in work)
+    name, names = coded(map(_name, work))
     call_times, _ = trace.spans(calls)
     ids = (np.array([event.args.correlation for event in events], np.int64) for events in (work, calls))
     call = first_calls(*ids, call_times)
@@ -193,6 +197,12 @@ def _devices(trace: _Trace, operators: list[_Event], calls: list[_Event]) -> dic
         )
         for number in np.unique(device).tolist()
     }
+
+
+def _name(event: _Event) -> str:
+    """Of a kernel; sends and receives that a collective is made of have its name."""
+    kind = kernels.collective(event.args.collective or "")
+    return f"nccl:{kind}" if kind and kernels.PAIRS.search(event.name) else event.name
 
 
 def _host(trace: _Trace, operators: list[_Event], ranges: Events) -> Events:
