@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ MATRIX = (kernels.CONVOLUTION, kernels.GEMM, kernels.ATTENTION)
 _SHARES = {
     "busy": "busy_ns", "computing": "compute_ns", "exposed": "exposed_communication_ns", "loader": "loader_wait_ns",
     "outside": "between_steps_ns", "remaining": "otherwise_idle_ns", "late": "launched_late_ns",
-    "short": "short_gaps_ns", "unknown": "unknown_ns",
+    "short": "short_gaps_ns", "short_late": "short_late_ns", "unknown": "unknown_ns",
 }  # fmt: skip
 _EVIDENCE = [
     ("exposed on the wire", "wire"), ("exposed waiting for other ranks", "waiting"), ("loader idle", "loader"),
@@ -44,7 +45,7 @@ class Devices:
             exposed: communication and nothing computed; where collectives are matched, it falls into
                 wire: on the wire, sends and receives included, and waiting: for other ranks.
             loader: idle while the host waits for data. outside: idle between steps; remaining: idle otherwise, of which late:
-                before its work was launched, and short: in short gaps (see `breakdown`).
+                before its work was launched, short: in short gaps, and short_late: both (see `breakdown`).
             copies: copies to the device, and nothing else. moves: other memory operations, and nothing else.
         replayed: whether CUDA graphs start most of the work: more than `MANY` operations a launch.
         kernels: compute kernels, of the device with fewest. median_kernel: ns, of compute kernels.
@@ -94,6 +95,11 @@ class Devices:
     def marked_steps(self) -> int:
         """The fewest steps that any device with marked steps has; 0: none are marked."""
         return min(filter(None, map(len, self.steps)), default=0)
+
+    def pauses(self, place: int | None = None) -> list[tuple[str, int]]:
+        """What the hosts were in during long gaps, as `breakdown` names it, and its ns, the longest first; of one device if given."""
+        parts = self.parts if place is None else [self.parts[place]]
+        return sum((part["pauses"] for part in parts), Counter()).most_common()
 
     def of_straggler(self, column: str) -> list[int | None]:
         """A column of `parts`: the straggler's value, then the others'."""

@@ -26,9 +26,11 @@ from .verdict import (
     EFFICIENCY,
     EXPLAINED,
     EXPOSED,
+    IDLE,
     LIMITS,
     LOAD,
     LOADER,
+    LONG_GAP,
     LOW_INTENSITY,
     MANY,
     SHORT_KERNEL,
@@ -52,6 +54,7 @@ FOLLOWED = {"comm_hook": "compression", "compile": "torch.compile", "fused_optim
 FOLLOWED |= {"precision": "autocast", "channels_last": "channels_last", "step_graph": "CUDA graph"}
 PLAIN = ["None", "False", "none", "off", "fp32", "tf32"]
 MOST = 3  # pieces of advice
+MOST_CHARACTERS = 80  # of a name that the profile gives
 COMMUNICATION = "communication"  # that the backward pass does not hide, beside the phases of the host
 
 SLOW_KERNELS = "the measured kernels reach less than half of every peak: latency limits them, or they are too small"
@@ -313,11 +316,11 @@ def waiting_for_data(loader: float, outside: float = 0.0, copies: float = 0.0, p
 
 
 def launching(devices: Devices) -> Loss | None:
-    busy, share, late = (devices.shares[name] for name in ("busy", "remaining", "late"))
-    if busy >= UTILISATION or share < (1 - busy) / 2 or devices.kernels < MANY:
+    busy, share, late = (devices.shares[name] for name in ("busy", "short", "short_late"))
+    if busy >= UTILISATION or share < IDLE * (1 - busy) or devices.kernels < MANY:
         return None
     doubts = []
-    brief = devices.median_kernel < SHORT_KERNEL and devices.shares["short"] > EXPLAINED * share
+    brief = devices.median_kernel < SHORT_KERNEL
     if late is None or late <= EXPLAINED * share:
         if not brief:
             return None
@@ -335,8 +338,34 @@ def launching(devices: Devices) -> Loss | None:
         "a larger batch per device: as many launches for more work",
         "a fused optimizer (fused=True), and no .item() or print of a tensor inside the step",
     )
-    margin = min(1.0, (UTILISATION - busy) / (1 - UTILISATION))
-    return Loss(Bound.LAUNCH, share, margin, "waiting for launches", advice=advice, doubts=doubts)
+    return Loss(Bound.LAUNCH, share, _idle_margin(busy), "waiting for launches", advice=advice, doubts=doubts)
+
+
+def pausing(devices: Devices) -> Loss | None:
+    busy, share, late = (devices.shares[name] for name in ("busy", "remaining", "late"))
+    share -= devices.shares["short"]
+    if busy >= UTILISATION or share < IDLE * (1 - busy):
+        return None
+    pauses = dict(devices.pauses())
+    unnamed = pauses.pop("", 0) / devices.span
+    if unnamed > (1 - EXPLAINED) * share and (
+        late is None or late - devices.shares["short_late"] <= EXPLAINED * share
+    ):
+        return None
+    reason = f"in {share:.0%} of the time the device idles in gaps of more than {LONG_GAP / 1e6:.0f} ms: the host was busy elsewhere"
+    advice = []
+    for name, ns in list(pauses.items())[: MOST - 1]:
+        advice += saving(ns / devices.span, f"look at {name[:MOST_CHARACTERS]}: the host is in it meanwhile")
+    if unnamed:
+        reason += "" if pauses else ", and nothing that was recorded is around it"
+        mark = "mark what the host does there with ranges (record_function, NVTX), or record stacks (with_stack=True)"
+        advice += saving(unnamed, mark)
+    advice += saving(share, "if it is the loader: workers that persist and prefetch (num_workers)")
+    return Loss(Bound.HOST, share, _idle_margin(busy), "in long gaps", reason, advice)
+
+
+def _idle_margin(busy: float) -> float:
+    return min(1.0, (UTILISATION - busy) / (1 - UTILISATION))
 
 
 def copying(devices: Devices) -> Loss | None:
@@ -350,7 +379,7 @@ def copying(devices: Devices) -> Loss | None:
     return Loss(Bound.MEMORY, share, beyond(share, limit), "copying", advice=advice) if share >= limit else None
 
 
-LOSSES = (communication, straggler, loading, launching, copying)
+LOSSES = (communication, straggler, loading, launching, pausing, copying)
 
 
 def working(devices: Devices, measured: Counters | None) -> Loss:

@@ -175,6 +175,7 @@ def _timelines(source: str, database: sqlite3.Connection) -> list[Timeline]:
                 ops,
                 process_ranges,
                 bool(began),
+                process_ranges,
                 (*remarks, *missing),
             )
         )

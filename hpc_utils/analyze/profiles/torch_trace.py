@@ -25,6 +25,7 @@ import numpy as np
 from . import intervals, kernels, phases
 from .phases import Phase
 from .timeline import COMMUNICATION, MEMORY, Events, ProfileError, Timeline, coded, first_calls
+from .verdict import LONG_GAP
 
 NO_KERNELS = "the host called the GPU, but its work was not recorded: was another profiler attached?"
 NO_RANGES = "no ranges of the program (record_function, ProfilerStep): phases and loader wait are not known"
@@ -36,6 +37,7 @@ _CATEGORIES = {
     "calls": ("cuda_runtime", "cuda_driver", "Runtime"),
     "operators": ("cpu_op", "Operator"),
     "ranges": ("user_annotation",),
+    "frames": ("python_function",),
 }
 _WIRE = re.compile(r"(?:gloo|nccl|mpi|ucc|xccl):")  # the host's collectives, on threads of the process group
 # Around hooks, which may wait, and around calls of a process group.
@@ -143,6 +145,13 @@ def _timelines(source: str, trace: _Trace) -> list[Timeline]:
         remarks.append(NO_RANGES)
     if calls and not devices:
         remarks.append(NO_KERNELS)
+    threads = {event.tid for event in calls or operators}
+    longer = [
+        event
+        for event in marks + operators + calls + trace.of("frames")
+        if event.tid in threads and 2000 * event.dur >= LONG_GAP
+    ]
+    host = Events.ranges(*trace.spans(longer), [event.name for event in longer])
     event_sets = [ranges, *devices.values()]
     aligned = bool(trace.base) or any(len(events) and events.start[0] > _EPOCH for events in event_sets)
     distributed = trace.distributed
@@ -156,6 +165,7 @@ def _timelines(source: str, trace: _Trace) -> list[Timeline]:
             ops,
             ranges,
             aligned,
+            host,
             tuple(remarks),
         )
         for device, ops in (devices or {None: None}).items()

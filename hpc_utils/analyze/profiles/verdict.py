@@ -25,6 +25,7 @@ LOAD = 0.10  # of a device's cores, used by other processes or stolen by the hyp
 SLOWED = 1.25  # a profiled step over one without the profiler; a profiler takes some percent
 STEPS = 5  # marked ones that suffice
 MANY = 10  # kernels on each device: fewer show no pattern; operations a launch: more are replays of CUDA graphs
+IDLE = 1 / 3  # of the idle time, that a reason for it must take
 EXPLAINED = 0.50  # of the remaining idle time that late launches or short gaps must explain
 CAUSED = 0.50  # of all waiting that is for one rank, which is then the straggler
 CHANCE = 0.01  # probability that a rank is last so often by chance; below it, it is so systematically
@@ -45,6 +46,7 @@ class Bound(StrEnum):
     STRAGGLER = "straggler-bound"
     INPUT = "input-bound"
     LAUNCH = "launch-bound"
+    HOST = "host-bound"
     MEMORY = "memory-bound"
     NOT_ENOUGH = "not enough evidence"
 
@@ -63,7 +65,8 @@ WHEN = {
     Bound.COMMUNICATION: f"more than {EXPOSED:.0%} of the time bytes are on the wire and nothing is computed beside",
     Bound.STRAGGLER: f"more than {WAITING:.0%} of the time, and longer than bytes are on the wire, ranks wait for each other; "
     "if one rank causes it, it is named",
-    Bound.LAUNCH: "the device idles between short kernels, or for kernels that the host launches late",
+    Bound.LAUNCH: "the device idles in many short gaps, between short kernels or for kernels that the host launches late",
+    Bound.HOST: f"the device idles in gaps longer than {LONG_GAP / 1e6:.0f} ms, because the host is busy elsewhere",
     Bound.MEMORY: "the device is busy with kernels that move bytes rather than compute, or with copies",
     Bound.COMPUTE: f"the device is busy more than {UTILISATION:.0%} of the time with kernels that compute",
     Bound.NOT_ENOUGH: "the device is idle and nothing in the profile shows why",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from hpc_utils.analyze.profiles.judge import judge
 from hpc_utils.analyze.profiles.readers import gather
 from hpc_utils.analyze.profiles.verdict import Bound, Verdict
 
-from .torch_traces import trained
+from .torch_traces import event, trained, write
 
 _CASES = Path(os.environ.get("HPC_DATA_MIRROR") or paths.root().parent / "shared") / "cases"
 GEMM = "ampere_sgemm_128x128_nt"
@@ -70,3 +71,36 @@ def test_sends_and_receives_of_a_pipeline_stay_the_wires(tmp_path: Path) -> None
 def test_the_all_to_all_beside_the_project() -> None:
     found = case("all_to_all_rank*.json")
     assert found.bound == Bound.STRAGGLER and "rank 1" in found.reason
+
+
+def paused(path: Path, *around: tuple[str, str]) -> Path:
+    """Steps of 20 ms: 40 kernels of 100 us, launched in a row after 12 ms in which the host does something else."""
+    kernels = [(GEMM, 12_000 + 110 * n, 100, {"launch": 11_990 + 110 * n}) for n in range(40)]
+    trained(path, kernels)
+    content = json.loads(path.read_text())
+    for step in range(6):
+        for category, name in around:
+            content["traceEvents"].append(event(category, name, step * 20_000 + 100, 11_800, pid=9, tid=9))
+    return write(path, content)
+
+
+@pytest.mark.parametrize(
+    ("around", "named"),
+    [
+        ((), "mark what the host does"),
+        ((("python_function", "train.py(3): main"), ("python_function", "decode.py(12): decode")), "decode"),
+        ((("user_annotation", "tokenize"),), "tokenize"),
+        ((("cpu_op", "aten::nonzero"),), "aten::nonzero"),
+    ],
+)
+def test_one_long_gap_a_step_is_no_launch(tmp_path: Path, around: tuple, named: str) -> None:
+    found = judge(gather([paused(tmp_path / "trace.json", *around)]))
+    assert found.bound == Bound.HOST
+    assert named in found.advice[0].action
+    assert found.advice[0].at_most == pytest.approx(1 / (1 - (12_000 + 5 * 15_610) / 116_390), rel=1e-3)
+    assert "compile" not in actions(found) and "graph" not in actions(found)
+
+
+def test_the_unmarked_loader_beside_the_project() -> None:
+    found = case("cpu_unmarked_loader.json.gz")
+    assert found.bound == Bound.HOST and "mark" in found.advice[0].action
