@@ -49,7 +49,7 @@ class Devices:
             copies: copies to the device, and nothing else. moves: other memory operations, and nothing else.
         replayed: whether CUDA graphs start most of the work: more than `MANY` operations a launch.
         kernels: compute kernels, of the device with fewest. median_kernel: ns, of compute kernels.
-        classes: ns of compute kernels by class.
+        kernel_ns: of compute kernels by name.
     """
 
     def __init__(self, reports: Reports) -> None:
@@ -78,7 +78,7 @@ class Devices:
         self.kernels = min(map(len, compute))
         medians = [np.median(ops.end - ops.start) for ops in compute if len(ops)]
         self.median_kernel = float(np.median(medians)) if medians else 0.0
-        self.classes = kernels.class_ns(timelines)
+        self.kernel_ns = kernels.kernel_ns(timelines)
 
     def _share(self, column: Sequence[int | None]) -> float | None:
         """The share of the time of the devices whose value is known."""
@@ -106,9 +106,19 @@ class Devices:
         values = [part[column] for part in self.parts]
         return [values.pop(self.straggler.column), *values]
 
-    def class_share(self, names: Sequence[KernelClass]) -> float:
-        """The share of these classes in the compute kernels' time."""
-        return sum(self.classes.get(name, 0) for name in names) / max(sum(self.classes.values()), 1)
+    def class_share(self, names: Sequence[KernelClass], precisions: Sequence[str] | None = None) -> float:
+        """The share of these classes, in these precisions if given, in the compute kernels' time."""
+        ns = (
+            ns
+            for name, ns in self.kernel_ns.items()
+            if kernels.classify(name) in names and (precisions is None or kernels.precision(name) in precisions)
+        )
+        return sum(ns) / max(sum(self.kernel_ns.values()), 1)
+
+    @property
+    def autocast(self) -> bool:
+        """Whether kernels named as 16 bits (or 8) take most of the time in matrices."""
+        return self.class_share(MATRIX, kernels.HALF) > self.class_share(MATRIX) / 2
 
     def evidence(self) -> list[Evidence]:
         """What decides, in the order of the thresholds, then further measurements."""

@@ -17,7 +17,6 @@ from hpc_utils.plural import counted
 
 from . import kernels, peaks
 from .devices import FEW_OPERATIONS, MATRIX, Counters, Devices
-from .peaks import Peak
 from .phases import PARTS, Phase
 from .readers import Reports
 from .timeline import Timeline, world
@@ -205,7 +204,7 @@ def _by_counters(measured: Counters, remarks: Sequence[str]) -> Verdict:
         bound = Bound.COMPUTE
         best = measured.sm
         peak = "what the SMs can do"
-        advice = computing()
+        advice = [COUNTERS, Advice("more devices: these are used", "at most in proportion")]
     reason = f"the measured kernels reach {best:.0%} of {peak}; the rest of the run was not measured"
     advice = [
         *(Advice(proposal.action, "of the measured kernels' time only") for proposal in advice[:2]),
@@ -404,34 +403,41 @@ def working(devices: Devices, measured: Counters | None) -> Loss:
     margin = within(limits)
     if by_name if by_counters is None else by_counters:
         margin = margin if by_counters else min(margin, beyond(few, LOW_INTENSITY))
-        share = shares["computing"] * few
+        share = shares["computing"] * (few if by_name else 1.0)
         reason = f"kernels that do few operations a byte take {few:.0%} of the compute time"
-        transfers = shares["computing"] * devices.class_share([kernels.TRANSFER])
-        return Loss(Bound.MEMORY, share, margin, "", reason, moving_bytes(share, transfers), doubts)
-    device = next((timeline.device_name for timeline in devices.timelines if timeline.device_name), "")
-    advice = computing(shares["computing"] * devices.class_share(MATRIX), peaks.find_peak(device))
-    if device == "CPU":
+        layouts = sum(ns for name, ns in devices.kernel_ns.items() if kernels.LAYOUT.search(name)) / devices.span
+        advice = moving_bytes(share, layouts, devices.autocast)
+        return Loss(Bound.MEMORY, share, margin, "", reason, advice, doubts)
+    advice = computing(devices)
+    if all(timeline.device is None for timeline in devices.timelines):
         advice.remove(COUNTERS)
     reason = f"the device is busy {shares['busy']:.0%} of the time, and no loss is beyond its threshold"
     return Loss(Bound.COMPUTE, shares["busy"], margin, "", reason, advice, doubts)
 
 
-def moving_bytes(share: float, transfers: float = 0.0) -> list[Advice]:
-    """Shares of the time: `share` in kernels that do few operations per byte, of which `transfers` only move them."""
+def moving_bytes(share: float, layouts: float = 0.0, autocast: bool = False) -> list[Advice]:
+    """Shares of the time: `share` in kernels that do few operations per byte, of which `layouts` change layouts."""
     advice = saving(share, "fuse kernels: torch.compile, fused normalisation, fused optimizer")
-    advice += saving(share / 2, "bf16 autocast: half the bytes of the activations")
-    layout = "channels_last for convolutional networks: no changes of layout"
-    return advice + saving(transfers, layout) if transfers else advice
+    advice += [] if autocast else saving(share / 2, "bf16 autocast: half the bytes of the activations")
+    return advice + saving(layouts, "channels_last for convolutional networks: no changes of layout")
 
 
-def computing(matrix: float = 0.0, peak: Peak | None = None) -> list[Advice]:
-    """`matrix`: share of the time in GEMMs, convolutions and attention, on this GPU."""
-    best = max((peak.flops.get(kind, 0.0) for kind in ("bf16", "fp16")), default=0.0) if peak else 0.0
+def computing(devices: Devices) -> list[Advice]:
+    """16 bits for the GEMMs, convolutions and attention whose names say that they take more, or for those whose names do not say
+    what they take if none takes 16 bits."""
+    device = next((timeline.device_name for timeline in devices.timelines if timeline.device_name), "")
+    peak = peaks.find_peak(device)
+    best = max((peak.flops.get(kind, 0.0) for kind in kernels.HALF[1:]), default=0.0) if peak else 0.0
+    wide = {kind: devices.class_share(MATRIX, [kind]) for kind in ("fp32", "tf32")}
+    action = "16-bit autocast for the kernels in fp32 and tf32"
+    if not any(wide.values()) and not devices.autocast:
+        wide = {"fp32": devices.class_share(MATRIX, [""])}
+        action = f"16-bit autocast{IF_FP32}"
     advice = []
-    if matrix and best:
-        faster = best / peak.flops["fp32"]
-        action = f"16-bit autocast{IF_FP32}: the {peak.name}'s peak is {faster:.3g} times as high"
-        advice += saving(matrix * (1 - 1 / faster), action)
-    elif matrix:
-        advice.append(Advice(f"16-bit autocast{IF_FP32}", "as much as the device's peaks differ"))
+    if best:
+        saved = sum(share * (1 - peak.flops.get(kind, peak.flops["fp32"]) / best) for kind, share in wide.items())
+        faster = f"{best / peak.flops['fp32']:.3g} times fp32's"
+        advice = saving(devices.shares["computing"] * saved, f"{action}: the {peak.name}'s peak is {faster}")
+    elif any(wide.values()):
+        advice = [Advice(action, "as much as the device's peaks differ")]
     return [*advice, COUNTERS, Advice("more devices: these are used", "at most in proportion")]

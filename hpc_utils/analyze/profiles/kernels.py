@@ -49,6 +49,9 @@ _COMMUNICATION = re.compile(
     r"^(?:gloo|mpi|ucc|xccl):|nccl|rccl|msccl|nvshmem|deep_ep|(?:one|two)_shot_all_reduce|multimem_(?:all|one)", re.I
 )
 PAIRS = re.compile(r"send|recv|p2p|point_?to_?point", re.I)  # what runs between two ranks
+LAYOUT = re.compile(
+    r"nchw(?:to|2)nhwc|nhwc(?:to|2)nchw|batched_transpose", re.I
+)  # changes of layout around convolutions
 # Kinds of collectives, by what the names of kernels, ranges and events have in common.
 ALL_TO_ALL, REDUCE_SCATTER, ALL_GATHER, ALL_REDUCE, BROADCAST = (
     "all_to_all", "reduce_scatter", "all_gather", "all_reduce", "broadcast",
@@ -86,7 +89,7 @@ _PATTERNS = [
         r"elementwise|pointwise|op_?tensor|subtensorop|scalepackedtensor|fused_dropout|distribution_|activation",
     ),
     (OTHER, r"pool"),
-    (TRANSFER, r"nchwtonhwc|nhwctonchw|nchw2nhwc|nhwc2nchw|batched_transpose|catarray"),
+    (TRANSFER, rf"{LAYOUT.pattern}|catarray"),
     (REDUCTION, r"softmax"),
     (
         CONVOLUTION,
@@ -102,6 +105,21 @@ _PATTERNS = [
     (ELEMENTWISE, r"relu|gelu|silu|sigmoid|tanh|dropout|\badd_|\bmul_|bias"),
 ]
 _MATCH = [(name, re.compile(pattern)) for name, pattern in _PATTERNS]
+
+HALF = ("fp8", "bf16", "fp16")
+SINGLE = ("tf32", "fp32")
+# Of operands, by the names of cuBLAS, cuDNN, CUTLASS and PyTorch. The first that is found decides: sums of narrow types are float.
+_PRECISION_PATTERNS = [
+    ("fp8", r"e4m3|e5m2|fp8|float8|nvjet_(?:sm\d+_)?[qr]"),
+    ("bf16", r"bf16|bfloat16|nvjet_(?:sm\d+_)?t"),
+    ("tf32", r"tf32|tfloat32"),
+    ("fp16", r"f16|fp16|half|hmma|[hs](?:884|16816|161616)|h1688|hgemm|hcudnn|nvjet_(?:sm\d+_)?h"),
+    ("tf32", r"s1688|nvjet_(?:sm\d+_)?s"),
+    ("fp64", r"f64|double|dgemm|d884"),
+    ("fp32", r"f32|fp32|float|sgemm|scudnn"),
+    ("fp16", r"flash"),
+]
+_PRECISIONS = [(name, re.compile(pattern)) for name, pattern in _PRECISION_PATTERNS]
 
 # Templates whose first argument is the kernel.
 _STARTER = re.compile(r"(?:void )?cutlass\w*::(?:Kernel2?|device_kernel)<(?:[\w:]*enable_\w+<)*")
@@ -154,14 +172,21 @@ def named_collectives(ops: Events, ranges: Events) -> Events:
     return replace(ops, name=codes, names=tuple(names))
 
 
-def class_ns(timelines: Iterable[Timeline]) -> dict[KernelClass, int]:
-    """Time (ns) of compute kernels by class."""
-    time_by_class: Counter[KernelClass] = Counter()
+@functools.lru_cache(maxsize=65536)
+def precision(name: str) -> str:
+    """Of the operands in a name or in a list of types; "": not known."""
+    lowered = name.lower()
+    return next((kind for kind, pattern in _PRECISIONS if pattern.search(lowered)), "")
+
+
+def kernel_ns(timelines: Iterable[Timeline]) -> dict[str, int]:
+    """Time (ns) of compute kernels by name."""
+    time_by_name: Counter[str] = Counter()
     for ops in (timeline.ops.of_kind(COMPUTE) for timeline in timelines if timeline.worked):
         total = np.bincount(ops.name, ops.end - ops.start, len(ops.names))
         for name, ns in zip(ops.names, total.tolist(), strict=True):
-            time_by_class[classify(name)] += int(ns)
-    return time_by_class
+            time_by_name[name] += int(ns)
+    return time_by_name
 
 
 def kernel_table(timelines: Iterable[Timeline], by: str = "short") -> pd.DataFrame:

@@ -15,9 +15,10 @@ import gzip
 import re
 import zlib
 from bisect import bisect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -51,6 +52,9 @@ class _Args(msgspec.Struct, gc=False, frozen=True):
     device: int = 0
     correlation: int = -1
     group: str | None = msgspec.field(name="Process Group Name", default=None)
+    external: Any = msgspec.field(name="External id", default=None)
+    dtype: Any = None
+    types: Any = msgspec.field(name="Input type", default=None)
     collective: str | None = msgspec.field(name="Collective name", default=None)
 
 
@@ -190,7 +194,8 @@ def _devices(trace: _Trace, operators: list[_Event], calls: list[_Event]) -> dic
     copied = trace.of("copies")
     work = computed + copied
     start, end = trace.spans(work)
-    name, names = coded(map(_name, work))
+    types = {event.args.external: event.args.types for event in operators if event.args.types}
+    name, names = coded(_name(event, types) for event in work)
     call_times, _ = trace.spans(calls)
     ids = (np.array([event.args.correlation for event in events], np.int64) for events in (work, calls))
     call = first_calls(*ids, call_times)
@@ -209,10 +214,14 @@ def _devices(trace: _Trace, operators: list[_Event], calls: list[_Event]) -> dic
     }
 
 
-def _name(event: _Event) -> str:
-    """Of a kernel; sends and receives that a collective is made of have its name."""
+def _name(event: _Event, types: Mapping[Any, Any]) -> str:
+    """Of a kernel; sends and receives that a collective is made of have its name. A precision that the name lacks, which the
+    operator's types (by external id) have, is added as a template argument."""
     kind = kernels.collective(event.args.collective or "")
-    return f"nccl:{kind}" if kind and kernels.PAIRS.search(event.name) else event.name
+    if kind and kernels.PAIRS.search(event.name):
+        return f"nccl:{kind}"
+    precision = kernels.precision(str(event.args.dtype or types.get(event.args.external, "")))
+    return event.name if kernels.precision(event.name) or not precision else f"{event.name}<{precision}>"
 
 
 def _host(trace: _Trace, operators: list[_Event], ranges: Events) -> Events:

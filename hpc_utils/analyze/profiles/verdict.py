@@ -25,6 +25,7 @@ LOAD = 0.10  # of a device's cores, used by other processes or stolen by the hyp
 SLOWED = 1.25  # a profiled step over one without the profiler; a profiler takes some percent
 STEPS = 5  # marked ones that suffice
 MANY = 10  # kernels on each device: fewer show no pattern; operations a launch: more are replays of CUDA graphs
+NEGLIGIBLE = 0.01  # of the time: advice that saves less is not given
 IDLE = 1 / 3  # of the idle time, that a reason for it must take
 EXPLAINED = 0.50  # of the remaining idle time that late launches or short gaps must explain
 CAUSED = 0.50  # of all waiting that is for one rank, which is then the straggler
@@ -121,9 +122,11 @@ class Advice(NamedTuple):
 
 
 def saving(share: float, *actions: str) -> list[Advice]:
-    """Advice that can at most save this share of the time. The gain is Amdahl's (1967), 1/(1 - share): an upper bound, as no
+    """Advice that can at most save this share of the time; none if that is less than `NEGLIGIBLE`. The gain is Amdahl's (1967), 1/(1 - share): an upper bound, as no
     part disappears entirely, and what was hidden behind it becomes visible."""
     most = 1 / (1 - min(max(share, 0.0), 0.99))
+    if share < NEGLIGIBLE:
+        return []
     return [Advice(action, f"at most {most:.2f}x ({share:.1%} of the time)", most) for action in actions]
 
 

@@ -104,3 +104,52 @@ def test_one_long_gap_a_step_is_no_launch(tmp_path: Path, around: tuple, named: 
 def test_the_unmarked_loader_beside_the_project() -> None:
     found = case("cpu_unmarked_loader.json.gz")
     assert found.bound == Bound.HOST and "mark" in found.advice[0].action
+
+
+HALF_GEMM = "ampere_fp16_s16816gemm_fp16_128x256_ldg8_f2f_stages_64x3_nn"
+FLASH = "flash_fwd_kernel<cutlass::bfloat16_t>"
+
+
+def computed(path: Path, *shares: tuple) -> Verdict:
+    """Steps of 20 ms in which each kernel takes its share."""
+    parts, start = [], 0
+    for name, share, *more in shares:
+        parts.append((name, start, int(20_000 * share), *more))
+        start += int(20_000 * share)
+    return judge(gather([trained(path, parts)]))
+
+
+@pytest.mark.parametrize(
+    "kernel", [HALF_GEMM, "sm80_xmma_fprop_implicit_gemm_f16f16_f16f32_f32_nhwckrsc_nhwc", FLASH]
+)
+def test_kernels_in_16_bits_are_not_told_to_use_16_bits(tmp_path: Path, kernel: str) -> None:
+    found = computed(tmp_path / "trace.json", (kernel, 0.9), ("triton_mm", 0.1))
+    assert found.bound == Bound.COMPUTE
+    assert "autocast" not in actions(found)
+
+
+def test_16_bits_save_at_most_what_is_in_fp32_and_tf32(tmp_path: Path) -> None:
+    """An A100's peaks: fp32 19.5, tf32 156, 16 bits 312 TFLOP/s."""
+    tf32 = "sm80_xmma_gemm_tf32f32_tf32f32_f32_tn_n_tilesize128x128x32"
+    found = computed(tmp_path / "trace.json", (HALF_GEMM, 0.6), (GEMM, 0.2), (tf32, 0.2))
+    [advised] = [proposal for proposal in found.advice if "autocast" in proposal.action]
+    assert advised.at_most == pytest.approx(1 / (1 - 0.2 * 15 / 16 - 0.2 / 2), rel=1e-3)
+
+
+def test_a_name_without_a_precision_has_that_of_its_operators_types(tmp_path: Path) -> None:
+    types = {"Input type": ["c10::BFloat16", "c10::BFloat16"], "External id": 7}
+    typed = ("triton_mm", 1.0, {"inside": [("cpu_op", "aten::mm", types)], "External id": 7})
+    found = computed(tmp_path / "trace.json", typed)
+    assert "autocast" not in actions(found)
+    assert "autocast" in actions(computed(tmp_path / "untyped.json", ("triton_mm", 1.0)))
+
+
+def test_a_mixed_run_that_moves_bytes_is_not_told_to_use_autocast(tmp_path: Path) -> None:
+    few = "void at::native::vectorized_elementwise_kernel<4, at::native::AddFunctor<c10::Half>>"
+    found = computed(tmp_path / "trace.json", (few, 0.6), (HALF_GEMM, 0.4))
+    assert found.bound == Bound.MEMORY
+    assert "autocast" not in actions(found)
+
+
+def test_the_half_precision_beside_the_project() -> None:
+    assert "autocast" not in actions(case("half_precision_gemm.json"))
