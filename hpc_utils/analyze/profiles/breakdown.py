@@ -31,7 +31,8 @@ KEYS = (
 )  # fmt: skip
 COLUMNS = (
     *KEYS, "idle_ns", "overlapped_ns", "unknown_ns", "pageable_copies", "between_steps_ns", "otherwise_idle_ns",
-    "short_gaps_ns", "launched_late_ns", "short_late_ns", "pauses", "remarks",
+    "short_gaps_ns", "launched_late_ns", "short_late_ns", "updating_ns", "zeroing_ns",
+    "pauses", "remarks",
 )  # fmt: skip
 
 NO_COMMUNICATION = "several devices but no communication kernel: the time of communication is not known"
@@ -53,6 +54,7 @@ def breakdown(timeline: Timeline, *, several: bool = False) -> dict[str, Any]:
     otherwise_idle_ns: the rest of idle. short_gaps_ns: of it, in gaps shorter than `verdict.LONG_GAP`.
     launched_late_ns: of it, before the host had launched what came next; short_late_ns: of that, in short gaps. None
         without launch times.
+    updating_ns, zeroing_ns: idle while the host was in the optimizer, and in its zero_grad; 0 if they are not marked.
     pauses: of otherwise_idle_ns in long gaps, by what the host was in: the shortest range, operator, call or frame around half
         of the gap; "": nothing was recorded.
     remarks: the timeline's, and what to know about these numbers.
@@ -119,6 +121,10 @@ def _idle(timeline: Timeline, start: np.ndarray, end: np.ndarray) -> dict[str, A
         between_steps = intervals.length(outside_phases)
         explained = intervals.union(*map(np.concatenate, zip(data, outside_phases, strict=True)))
     unexplained = end - start - intervals.overlap(start, end, explained)
+    zeroing = timeline.ranges.where(
+        np.array(["zero_grad" in name for name in timeline.ranges.names], bool)[timeline.ranges.name]
+    ).union()
+    updating = intervals.difference(phases.windows(timeline.ranges, Phase.OPTIMIZER), zeroing)
     late = _launched_late(timeline.ops, start, end, explained)
     return {
         "loader_wait_ns": loader,
@@ -127,6 +133,8 @@ def _idle(timeline: Timeline, start: np.ndarray, end: np.ndarray) -> dict[str, A
         "short_gaps_ns": int(unexplained[~long].sum()),
         "launched_late_ns": None if late is None else int(late.sum()),
         "short_late_ns": None if late is None else int(late[~long].sum()),
+        "updating_ns": int(intervals.overlap(start, end, updating).sum()),
+        "zeroing_ns": int(intervals.overlap(start, end, zeroing).sum()),
         "pauses": _pauses(timeline.host, start[long], end[long], unexplained[long]),
     }
 

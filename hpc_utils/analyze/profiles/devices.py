@@ -26,6 +26,7 @@ _SHARES = {
     "busy": "busy_ns", "computing": "compute_ns", "exposed": "exposed_communication_ns", "loader": "loader_wait_ns",
     "outside": "between_steps_ns", "remaining": "otherwise_idle_ns", "late": "launched_late_ns",
     "short": "short_gaps_ns", "short_late": "short_late_ns", "unknown": "unknown_ns",
+    "updating": "updating_ns", "zeroing": "zeroing_ns",
 }  # fmt: skip
 _EVIDENCE = [
     ("exposed on the wire", "wire"), ("exposed waiting for other ranks", "waiting"), ("loader idle", "loader"),
@@ -46,10 +47,11 @@ class Devices:
                 wire: on the wire, sends and receives included, and waiting: for other ranks.
             loader: idle while the host waits for data. outside: idle between steps; remaining: idle otherwise, of which late:
                 before its work was launched, short: in short gaps, and short_late: both (see `breakdown`).
+            updating, zeroing: idle while the host is in the optimizer, and in its zero_grad.
             copies: copies to the device, and nothing else. moves: other memory operations, and nothing else.
         replayed: whether CUDA graphs start most of the work: more than `MANY` operations a launch.
         kernels: compute kernels, of the device with fewest. median_kernel: ns, of compute kernels.
-        kernel_ns: of compute kernels by name.
+        kernel_ns: of compute kernels by name. exposed_ns: of communication by name, where nothing is computed.
     """
 
     def __init__(self, reports: Reports) -> None:
@@ -79,6 +81,11 @@ class Devices:
         medians = [np.median(ops.end - ops.start) for ops in compute if len(ops)]
         self.median_kernel = float(np.median(medians)) if medians else 0.0
         self.kernel_ns = kernels.kernel_ns(timelines)
+        self.exposed_ns = Counter()
+        for ops in (timeline.ops for timeline in timelines):
+            for name in np.unique(ops.name[ops.kind == COMMUNICATION]).tolist():
+                sent = ops.where((ops.kind == COMMUNICATION) & (ops.name == name)).union()
+                self.exposed_ns[ops.names[name]] += intervals.outside(sent, ops.union(COMPUTE))
 
     def _share(self, column: Sequence[int | None]) -> float | None:
         """The share of the time of the devices whose value is known."""

@@ -35,6 +35,7 @@ from .verdict import (
     SHORT_KERNEL,
     SLOWED,
     STEPS,
+    UNCLASSIFIED,
     UTILISATION,
     Advice,
     Bound,
@@ -52,13 +53,64 @@ from .verdict import (
 FOLLOWED = {"comm_hook": "compression", "compile": "torch.compile", "fused_optimizer": "fused optimizer"}
 FOLLOWED |= {"precision": "autocast", "channels_last": "channels_last", "step_graph": "CUDA graph"}
 PLAIN = ["None", "False", "none", "off", "fp32", "tf32"]
-MOST = 3  # pieces of advice
+MOST = 4  # pieces of advice
 MOST_CHARACTERS = 80  # of a name that the profile gives
 COMMUNICATION = "communication"  # that the backward pass does not hide, beside the phases of the host
 
+# What helps collectives: their kinds, the part of their time that it saves at most, precisions that it does not help, the action.
+SHARDED = (kernels.ALL_GATHER, kernels.REDUCE_SCATTER)
+TRIES = (
+    ([kernels.ALL_REDUCE], 1, (), "hide more of it behind the backward pass: smaller or larger buckets (bucket_mb)"),
+    (
+        [kernels.ALL_REDUCE],
+        1 / 2,
+        kernels.HALF,
+        "send gradients in 16 bits: half the bytes (DDP's bf16 compression hook)",
+    ),
+    ([kernels.ALL_REDUCE], 1 / 2, (), "add up the gradients of two batches before each all-reduce (no_sync)"),
+    (
+        SHARDED,
+        1,
+        (),
+        "wrap each block on its own and prefetch the next one's parameters while it computes (FSDP: fully_shard on "
+        "blocks, set_modules_to_forward_prefetch; ZeRO: overlap_comm)",
+    ),
+    (
+        SHARDED,
+        1,
+        (),
+        "on several nodes, hybrid sharding: parameters are sharded within a node only (2-D mesh, HYBRID_SHARD)",
+    ),
+    (
+        [kernels.ALL_GATHER],
+        1 / 2,
+        (),
+        "where memory allows, keep parameters from forward to backward: no second all-gather (reshard_after_forward=False)",
+    ),
+    ([kernels.ALL_TO_ALL], 1, (), "overlap it with computing: shared experts, or the other half of the batch"),
+    (
+        [kernels.ALL_TO_ALL],
+        1,
+        (),
+        "place experts (or parts of sequences) so that most of the bytes stay within a node",
+    ),
+    (
+        [kernels.BROADCAST],
+        1,
+        (),
+        "where memory allows, plain DDP: ZeRO-1 broadcasts the updated parameters after each step",
+    ),
+    (
+        ["", "gather", "scatter"],
+        1,
+        (),
+        "start it earlier, beside computing; pipelines: more micro-batches, or an interleaved schedule",
+    ),
+)
 SLOW_KERNELS = "the measured kernels reach less than half of every peak: latency limits them, or they are too small"
 COUNTERS = Advice("measure the longest kernels with Nsight Compute: do they use the tensor cores?", "the next step")
 IF_FP32 = ", if this ran in fp32"  # dropped where that is known
+SAME_TIME = "tries with the same bound save the same time: their gains do not add up"
 STEP_GRAPH = "the whole step as one CUDA graph (step_graph=true; torch.cuda.graph in a loop of your own)"
 UNEXPLAINED = (
     Advice("mark data, forward, backward and optimizer with ranges and profile again", "shows what waits"),
@@ -75,7 +127,13 @@ def judge(reports: Reports) -> Verdict:
     advice = [proposal for proposal in verdict.advice if not any(words in proposal.action for words in done)]
     if reports.config.get("precision") == "fp32":
         advice = [proposal._replace(action=proposal.action.replace(IF_FP32, "")) for proposal in advice]
-    return replace(verdict, advice=tuple(advice[:MOST]))
+    advice.sort(key=lambda proposal: -(proposal.at_most or 0))
+    advice = advice[:MOST]
+    remarks = verdict.remarks
+    gains = [proposal.at_most for proposal in advice if proposal.at_most]
+    if len(gains) > len(set(gains)):
+        remarks += (SAME_TIME,)
+    return replace(verdict, advice=tuple(advice), remarks=remarks)
 
 
 def _judge(reports: Reports) -> Verdict:
@@ -137,6 +195,8 @@ def _doubts(devices: Devices, timelines: Sequence[Timeline]) -> list[Doubt]:
         doubts.append(Doubt(0.9, "waits for data are not marked"))
     if unknown > 0.1 * devices.shares["busy"]:
         doubts.append(Doubt(0.7, f"{unknown:.0%} of the time goes to work of unknown kind"))
+    if (other := devices.class_share([kernels.OTHER])) > UNCLASSIFIED:
+        doubts.append(Doubt(0.7, f"{other:.0%} of the compute time goes to kernels of unknown kind"))
     return doubts
 
 
@@ -168,7 +228,9 @@ def _by_phases(
     doubts = [Doubt(0.6, "from the phases of the host only"), *disturbed]
     losses = [waiting_for_data(data)]
     if wire is not None:
-        losses.append(communicating(wire, Doubt(0.7, "waiting for slower ranks is counted too")))
+        losses.append(
+            communicating(wire, {kernels.ALL_REDUCE: wire}, Doubt(0.7, "waiting for slower ranks is counted too"))
+        )
     elif world(timelines)[1] > 1:
         doubts.append(Doubt(0.7, "the all-reduce is inside the backward phase"))
     if not any(losses):
@@ -218,21 +280,23 @@ def _by_counters(measured: Counters, remarks: Sequence[str]) -> Verdict:
 
 def communication(devices: Devices) -> Loss | None:
     if devices.matched is not None:
-        return communicating(devices.shares["wire"])
+        return communicating(devices.shares["wire"], devices.exposed_ns)
     why = "wire time and waiting are not separated: that takes the collectives of several ranks"
-    return communicating(devices.shares["exposed"] or 0.0, Doubt(0.7, why))
+    return communicating(devices.shares["exposed"] or 0.0, devices.exposed_ns, Doubt(0.7, why))
 
 
-def communicating(share: float, *doubts: Doubt) -> Loss | None:
-    """`share`: of the time on the wire without concurrent compute."""
+def communicating(share: float, by_name: Mapping[str, float], *doubts: Doubt) -> Loss | None:
+    """`share`: of the time on the wire without concurrent compute; `by_name`: how it is divided among collectives."""
     if share < EXPOSED:
         return None
-    advice = saving(share, "hide more of it behind the backward pass: smaller or larger buckets (bucket_mb)")
-    advice += saving(
-        share / 2,
-        "send gradients in 16 bits: half the bytes (DDP's bf16 compression hook)",
-        "add up the gradients of two batches before each all-reduce (no_sync)",
-    )
+    advice = []
+    for kinds, part, excluded, action in TRIES:
+        touched = sum(
+            value
+            for name, value in by_name.items()
+            if kernels.collective(name) in kinds and kernels.precision(name) not in excluded
+        )
+        advice += saving(share * part * touched / sum(by_name.values()), action)
     return Loss(Bound.COMMUNICATION, share, beyond(share, EXPOSED), "on the wire", advice=advice, doubts=doubts)
 
 
@@ -331,12 +395,11 @@ def launching(devices: Devices) -> Loss | None:
     advice = []
     if not devices.replayed and any(timeline.device is not None for timeline in devices.timelines):
         advice += saving(share if late is None else late, STEP_GRAPH)
-    advice += saving(
-        share,
-        "torch.compile: fewer kernels to launch",
-        "a larger batch per device: as many launches for more work",
-        "a fused optimizer (fused=True), and no .item() or print of a tensor inside the step",
-    )
+    updating, zeroing = (devices.shares[name] for name in ("updating", "zeroing"))
+    advice += saving(zeroing, "zero_grad(set_to_none=True): no kernels that fill gradients with zeros")
+    advice += saving(updating, "a fused optimizer (fused=True)")
+    advice += saving(share - updating - zeroing, "torch.compile: fewer kernels to launch")
+    advice += saving(share, "a larger batch per device: as many launches for more work")
     return Loss(Bound.LAUNCH, share, _idle_margin(busy), "waiting for launches", advice=advice, doubts=doubts)
 
 
@@ -353,7 +416,7 @@ def pausing(devices: Devices) -> Loss | None:
         return None
     reason = f"in {share:.0%} of the time the device idles in gaps of more than {LONG_GAP / 1e6:.0f} ms: the host was busy elsewhere"
     advice = []
-    for name, ns in list(pauses.items())[: MOST - 1]:
+    for name, ns in list(pauses.items())[:2]:
         advice += saving(ns / devices.span, f"look at {name[:MOST_CHARACTERS]}: the host is in it meanwhile")
     if unnamed:
         reason += "" if pauses else ", and nothing that was recorded is around it"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hpc_utils import paths
-from hpc_utils.analyze.profiles.judge import judge
+from hpc_utils.analyze.profiles.judge import SAME_TIME, judge
 from hpc_utils.analyze.profiles.readers import gather
 from hpc_utils.analyze.profiles.verdict import Bound, Verdict
 
@@ -153,3 +153,77 @@ def test_a_mixed_run_that_moves_bytes_is_not_told_to_use_autocast(tmp_path: Path
 
 def test_the_half_precision_beside_the_project() -> None:
     assert "autocast" not in actions(case("half_precision_gemm.json"))
+
+
+def sent(tmp_path: Path, *names: str) -> Verdict:
+    """Two ranks that compute 12 of 20 ms in fp32, then send for 4 ms with each kernel."""
+    parts = [(GEMM, 0, 12_000), *((name, 12_000 + 4_000 * n, 4_000) for n, name in enumerate(names))]
+    return judge(gather([trained(tmp_path / f"rank{rank}.json", parts, rank=rank, ranks=2) for rank in (0, 1)]))
+
+
+SHARDED = ("ncclDevKernel_AllGather_RING_LL(x)", "ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(x)")
+
+
+@pytest.mark.parametrize(
+    ("kernels", "helping", "saved"),
+    [
+        (SHARDED, ["prefetch", "hybrid", "reshard_after_forward"], [0.4, 0.4, 0.1]),
+        (["ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"] * 2, ["buckets", "16 bits", "no_sync"], [0.4, 0.2, 0.2]),
+        (["ncclDevKernel_AllReduce_Sum_bf16_RING_LL(x)"] * 2, ["buckets", "no_sync"], [0.4, 0.2]),
+        (["nccl:all_to_all"] * 2, ["overlap", "experts"], [0.4, 0.4]),
+        (
+            ["ncclDevKernel_Broadcast_RING_LL(x)", SHARDED[0]],
+            ["prefetch", "hybrid", "plain DDP", "reshard_after"],
+            [0.2, 0.2, 0.2, 0.1],
+        ),
+    ],
+    ids=["fsdp", "ddp", "ddp-bf16", "experts", "zero1"],
+)
+def test_each_kind_of_collective_has_its_own_advice(tmp_path: Path, kernels, helping, saved) -> None:
+    found = sent(tmp_path, *kernels)
+    assert found.bound == Bound.COMMUNICATION
+    by_action = {word: proposal for word in helping for proposal in found.advice if word in proposal.action}
+    assert list(by_action) == helping and len(found.advice) == len(helping)
+    expected = [1 / (1 - share) for share in saved]
+    assert [by_action[word].at_most for word in helping] == pytest.approx(expected, rel=1e-3)
+
+
+def test_the_sharded_training_beside_the_project() -> None:
+    found = case("fsdp_rank*.json")
+    assert found.bound == Bound.COMMUNICATION and "prefetch" in found.advice[0].action
+    assert not any(word in actions(found) for word in ("bucket", "hook", "no_sync"))
+
+
+def launched(path: Path, *phases: tuple[str, int, int]) -> Verdict:
+    """Steps of 20 ms: a kernel of 20 us every 100 us, launched 5 us before it starts."""
+    trained(path, [(GEMM, 100 * n, 20, {"launch": 100 * n - 5}) for n in range(200)])
+    content = json.loads(path.read_text())
+    for step in range(6):
+        for name, start, length in phases:
+            content["traceEvents"].append(event("user_annotation", name, step * 20_000 + start, length, pid=9, tid=9))
+    return judge(gather([write(path, content)]))
+
+
+def test_a_try_is_bounded_by_its_phase_and_the_largest_is_first(tmp_path: Path) -> None:
+    phases = (("Optimizer.zero_grad#SGD.zero_grad", 0, 5_000), ("Optimizer.step#SGD.step", 15_000, 2_000))
+    found = launched(tmp_path / "trace.json", *phases)
+    assert found.bound == Bound.LAUNCH
+    saved = {proposal.action.partition(" ")[0]: 1 - 1 / proposal.at_most for proposal in found.advice}
+    assert saved["zero_grad(set_to_none=True):"] == pytest.approx(0.2, abs=2e-3)
+    assert saved["torch.compile:"] == pytest.approx(0.8 * 13 / 20, abs=2e-3)
+    assert list(saved.values()) == sorted(saved.values(), reverse=True)
+    fused = launched(tmp_path / "trace.json", phases[1])
+    [advised] = [proposal for proposal in fused.advice if "fused" in proposal.action]
+    assert 1 - 1 / advised.at_most == pytest.approx(0.08, abs=2e-3)
+    assert "fused" not in actions(launched(tmp_path / "trace.json"))
+
+
+def test_tries_that_save_the_same_time_say_so(tmp_path: Path) -> None:
+    assert SAME_TIME in sent(tmp_path, *SHARDED).remarks
+    assert SAME_TIME not in launched(tmp_path / "trace.json", ("Optimizer.step#SGD.step", 15_000, 2_000)).remarks
+
+
+def test_unknown_kernels_cast_doubt(tmp_path: Path) -> None:
+    certain = computed(tmp_path / "known.json", (HALF_GEMM, 1.0))
+    unsure = computed(tmp_path / "unknown.json", ("frobnicate<int>", 0.6), (HALF_GEMM, 0.4))
+    assert unsure.confidence < certain.confidence and "60%" in unsure.reason

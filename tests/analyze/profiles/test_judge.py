@@ -45,7 +45,7 @@ def judged(*timelines: Timeline, **more: object) -> Verdict:
     assert json.loads(json.dumps(plain, allow_nan=False)) == plain
     assert 0 <= found.confidence <= 1
     assert found.lines()[0].startswith(found.bound)
-    assert 2 <= len(found.advice) <= 3
+    assert 2 <= len(found.advice) <= 4
     assert all(one.at_most is None or one.at_most >= 1 for one in found.advice)
     return found
 

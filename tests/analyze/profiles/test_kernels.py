@@ -138,6 +138,18 @@ def test_names_are_shortened(name: str, short: str) -> None:
     assert kernels.short(name) == short
 
 
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("fbgemm_gpu::split_embedding_codegen_forward_unweighted_kernel<float, float>", "memory"),
+        ("fbgemm_gpu::jagged_dense_elementwise_kernel", "elementwise"),
+        ("fbgemm_gpu::f8f8bf16_rowwise_gemm", "GEMM"),
+    ],
+)
+def test_the_name_of_a_library_is_no_gemm(name: str, kind: str) -> None:
+    assert kernels.classify(name) == kind
+
+
 def test_the_table_counts_the_calls_of_each_name_or_kind() -> None:
     gemms = [
         (0, 10, COMPUTE, {"name": "void ampere_sgemm<1>(int)"}),
