@@ -19,7 +19,7 @@ from . import kernels, peaks
 from .devices import FEW_OPERATIONS, MATRIX, Counters, Devices
 from .phases import PARTS, Phase
 from .readers import Reports
-from .timeline import Timeline, world
+from .timeline import NO_KERNELS, Timeline, world
 from .verdict import (
     CAUSED,
     EFFICIENCY,
@@ -112,6 +112,9 @@ COUNTERS = Advice("measure the longest kernels with Nsight Compute: do they use 
 IF_FP32 = ", if this ran in fp32"  # dropped where that is known
 SAME_TIME = "tries with the same bound save the same time: their gains do not add up"
 STEP_GRAPH = "the whole step as one CUDA graph (step_graph=true; torch.cuda.graph in a loop of your own)"
+CUDA_ACTIVITY = Advice(
+    "record CUDA's activity: ProfilerActivity.CUDA, one profiler at a time", "shows what the device does"
+)
 UNEXPLAINED = (
     Advice("mark data, forward, backward and optimizer with ranges and profile again", "shows what waits"),
     Advice(
@@ -146,6 +149,8 @@ def _judge(reports: Reports) -> Verdict:
         return _by_phases(reports.phases, timelines, measured, remarks, _disturbed(reports))
     if measured is not None:
         return _by_counters(measured, remarks)
+    if NO_KERNELS in remarks:
+        return undecided(NO_KERNELS, (CUDA_ACTIVITY, *UNEXPLAINED), remarks)
     return undecided("the profiles have no operators, no phases and no counters", UNEXPLAINED, remarks)
 
 

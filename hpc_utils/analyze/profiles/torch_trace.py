@@ -25,10 +25,9 @@ import numpy as np
 
 from . import intervals, kernels, phases
 from .phases import Phase
-from .timeline import COMMUNICATION, MEMORY, Events, ProfileError, Timeline, coded, first_calls
+from .timeline import COMMUNICATION, MEMORY, NO_KERNELS, Events, ProfileError, Timeline, coded, first_calls
 from .verdict import LONG_GAP
 
-NO_KERNELS = "the host called the GPU, but its work was not recorded: was another profiler attached?"
 NO_RANGES = "no ranges of the program (record_function, ProfilerStep): phases and loader wait are not known"
 
 # Categories, now and before PyTorch 1.12. HIP's calls are "cuda_runtime" too.
@@ -44,6 +43,8 @@ _WIRE = re.compile(r"(?:gloo|nccl|mpi|ucc|xccl):")  # the host's collectives, on
 # Around hooks, which may wait, and around calls of a process group.
 _AROUND = re.compile(r"autograd::engine::evaluate_function|_?c10d|record_param_comms")
 _COLLECTIVE = "record_param_comms"  # the operator around a collective's launch, with its group
+_LAUNCH = re.compile(r"launch|memcpy|memset", re.I)  # calls that give a GPU work
+_ON_GPU = re.compile(r"cuda|cudnn|miopen|nccl")  # operators of a GPU only
 _COPY = re.compile(r"(HtoD|HostToDevice)|(DtoH|DeviceToHost)")  # TO_DEVICE, TO_HOST
 _EPOCH = 10**18  # ns, in 2001: later times count from 1970
 
@@ -142,12 +143,15 @@ def _timelines(source: str, trace: _Trace) -> list[Timeline]:
     names = {device.id: device.name for device in trace.devices}
     if not (devices or operators or calls or marks):
         raise ValueError("it has no events of torch.profiler")
-    if operators and not (devices or calls or names):
+    launched = any(_LAUNCH.search(event.name) for event in calls) or any(
+        _ON_GPU.search(event.name) for event in operators
+    )
+    if operators and not (devices or launched):
         devices, names = {None: _host(trace, operators, ranges)}, {None: "CPU"}
     remarks = []
     if not len(ranges):
         remarks.append(NO_RANGES)
-    if calls and not devices:
+    if not devices and (launched or calls):
         remarks.append(NO_KERNELS)
     threads = {event.tid for event in calls or operators}
     longer = [

@@ -13,7 +13,7 @@ from hpc_utils.analyze.profiles.judge import SAME_TIME, judge
 from hpc_utils.analyze.profiles.readers import gather
 from hpc_utils.analyze.profiles.verdict import Bound, Verdict
 
-from .torch_traces import event, trained, write
+from .torch_traces import event, trace, trained, write
 
 _CASES = Path(os.environ.get("HPC_DATA_MIRROR") or paths.root().parent / "shared") / "cases"
 GEMM = "ampere_sgemm_128x128_nt"
@@ -227,3 +227,34 @@ def test_unknown_kernels_cast_doubt(tmp_path: Path) -> None:
     certain = computed(tmp_path / "known.json", (HALF_GEMM, 1.0))
     unsure = computed(tmp_path / "unknown.json", ("frobnicate<int>", 0.6), (HALF_GEMM, 0.4))
     assert unsure.confidence < certain.confidence and "60%" in unsure.reason
+
+
+def on_host(path: Path, *more: dict, operator: str = "aten::addmm") -> Verdict:
+    """Steps of 20 ms with twelve operators on a machine with a GPU."""
+    events = [event("user_annotation", f"ProfilerStep#{n}", n * 20_000, 20_000, pid=9, tid=9) for n in range(6)]
+    events += [event("cpu_op", operator, 1_600 * n + n // 12 * 800, 1_590, pid=9, tid=9) for n in range(72)]
+    head = {"deviceProperties": [{"id": 0, "name": "NVIDIA A100-SXM4-80GB"}]}
+    return judge(gather([write(path, trace([*events, *more], **head))]))
+
+
+def test_operators_decide_where_nothing_was_launched(tmp_path: Path) -> None:
+    counted = event("cuda_runtime", "cudaGetDeviceCount", 5, 1, pid=9, tid=9)
+    for found in (on_host(tmp_path / "trace.json"), on_host(tmp_path / "called.json", counted)):
+        assert found.bound == Bound.COMPUTE and found.confidence > 0.4
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        [event("cuda_runtime", "cudaLaunchKernel", 5, 1, pid=9, tid=9, correlation=3)],
+        [event("cpu_op", "aten::cudnn_convolution", 5, 1, pid=9, tid=9)],
+    ],
+)
+def test_a_launch_without_a_kernel_was_recorded_without_cuda(tmp_path: Path, given: list) -> None:
+    found = on_host(tmp_path / "trace.json", *given)
+    assert found.bound == Bound.NOT_ENOUGH and "CUDA activity" in found.reason
+    assert "CUDA" in found.advice[0].action
+
+
+def test_the_cpu_run_beside_the_project() -> None:
+    assert case("cpu_run_gpu_visible.json").bound == Bound.COMPUTE
