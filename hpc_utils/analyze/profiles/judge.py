@@ -51,8 +51,13 @@ from .verdict import (
 
 # Options, and words of the advice that a run follows if they are not plain.
 FOLLOWED = {"comm_hook": "compression", "compile": "torch.compile", "fused_optimizer": "fused optimizer"}
-FOLLOWED |= {"precision": "autocast", "channels_last": "channels_last", "step_graph": "CUDA graph"}
-PLAIN = ["None", "False", "none", "off", "fp32", "tf32"]
+FOLLOWED |= {
+    "loader": "loader=device",
+    "precision": "autocast",
+    "channels_last": "channels_last",
+    "step_graph": "CUDA graph",
+}
+PLAIN = ["None", "False", "none", "off", "fp32", "tf32", "host"]
 MOST = 4  # pieces of advice
 MOST_CHARACTERS = 80  # of a name that the profile gives
 COMMUNICATION = "communication"  # that the backward pass does not hide, beside the phases of the host
@@ -110,6 +115,9 @@ TRIES = (
 SLOW_KERNELS = "the measured kernels reach less than half of every peak: latency limits them, or they are too small"
 COUNTERS = Advice("measure the longest kernels with Nsight Compute: do they use the tensor cores?", "the next step")
 IF_FP32 = ", if this ran in fp32"  # dropped where that is known
+WORKERS = "more loader workers that persist and prefetch (num_workers)"
+ON_DEVICE = "all images on the device from the start (loader=device)"
+DECODED = "decode once, before training, or augment whole batches"
 SAME_TIME = "tries with the same bound save the same time: their gains do not add up"
 STEP_GRAPH = "the whole step as one CUDA graph (step_graph=true; torch.cuda.graph in a loop of your own)"
 CUDA_ACTIVITY = Advice(
@@ -126,8 +134,14 @@ UNEXPLAINED = (
 def judge(reports: Reports) -> Verdict:
     """What limits the run of these profiles, by everything in them, and what to try that it does not do already."""
     verdict = _judge(reports)
+    advice = verdict.advice
+    if reports.config.get("loader") in ("host", "device") and ":" not in reports.config.get(
+        "workload", ""
+    ):  # in memory
+        without = [proposal for proposal in advice if proposal.action != DECODED]
+        advice = [proposal._replace(action=proposal.action.replace(WORKERS, ON_DEVICE)) for proposal in without]
     done = [words for option, words in FOLLOWED.items() if str(reports.config.get(option)) not in PLAIN]
-    advice = [proposal for proposal in verdict.advice if not any(words in proposal.action for words in done)]
+    advice = [proposal for proposal in advice if not any(words in proposal.action for words in done)]
     if reports.config.get("precision") == "fp32":
         advice = [proposal._replace(action=proposal.action.replace(IF_FP32, "")) for proposal in advice]
     advice.sort(key=lambda proposal: -(proposal.at_most or 0))
@@ -167,7 +181,7 @@ def _by_devices(reports: Reports, measured: Counters | None, remarks: list[str])
         remarks.append("no data ranges in the profile: loader idle is the data phase of the run's own records")
     evidence = [*devices.evidence(), *(measured.evidence() if measured else ())]
     losses = sorted(filter(None, (rule(devices) for rule in LOSSES)), key=lambda loss: -loss.share)
-    if not losses and shares["busy"] < UTILISATION:
+    if not losses and shares["remaining"] >= 1 - UTILISATION:
         idle = 1 - shares["busy"]
         advice = [UNEXPLAINED[bool(devices.marked_steps)], *saving(idle, "then remove the cause")]
         return undecided(f"the device is idle {idle:.0%} of the time for no known reason", advice, remarks, evidence)
@@ -244,7 +258,8 @@ def _by_phases(
         action = f"profile what the phases are made of: -p profile={'cpu' if timelines else 'torch'}"
         advice = [Advice(action, "shows where the time goes inside")]
         advice.append(Advice("more devices: computing takes the time", "at most in proportion"))
-        losses = [Loss(Bound.COMPUTE, work, within([(data, LOADER), (wire, EXPOSED)]), "", reason, advice)]
+        bound = Bound.COMPUTE if work >= UTILISATION else Bound.BALANCED
+        losses = [Loss(bound, work, within([(data, LOADER), (wire, EXPOSED)]), "", reason, advice)]
     return max(filter(None, losses), key=lambda loss: loss.share).verdict(doubts, evidence, remarks)
 
 
@@ -294,6 +309,11 @@ def communicating(share: float, by_name: Mapping[str, float], *doubts: Doubt) ->
     """`share`: of the time on the wire without concurrent compute; `by_name`: how it is divided among collectives."""
     if share < EXPOSED:
         return None
+    advice = sending(share, by_name)
+    return Loss(Bound.COMMUNICATION, share, beyond(share, EXPOSED), "on the wire", advice=advice, doubts=doubts)
+
+
+def sending(share: float, by_name: Mapping[str, float]) -> list[Advice]:
     advice = []
     for kinds, part, excluded, action in TRIES:
         touched = sum(
@@ -301,8 +321,8 @@ def communicating(share: float, by_name: Mapping[str, float], *doubts: Doubt) ->
             for name, value in by_name.items()
             if kernels.collective(name) in kinds and kernels.precision(name) not in excluded
         )
-        advice += saving(share * part * touched / sum(by_name.values()), action)
-    return Loss(Bound.COMMUNICATION, share, beyond(share, EXPOSED), "on the wire", advice=advice, doubts=doubts)
+        advice += saving(share * part * touched / max(sum(by_name.values()), 1e-9), action)
+    return advice
 
 
 def straggler(devices: Devices) -> Loss | None:
@@ -359,10 +379,10 @@ def waiting_for_data(loader: float, outside: float = 0.0, copies: float = 0.0, p
     """`loader`, `outside`, `copies`: shares of the time: idle for the loader, idle between steps, copying input with nothing
     beside; `pageable`: copies from memory that is not pinned."""
     limit = LIMITS["loader"]
-    idle = loader + outside
+    idle = loader + outside if max(loader, outside) >= limit else 0.0
     margin = max(beyond(idle, limit), beyond(copies, LIMITS["copies"]))
     copies = copies if copies >= LIMITS["copies"] else 0.0
-    if idle < limit and not copies:
+    if not idle and not copies:
         return None
     advice, doubts = [], []
     if loader < limit and not copies:
@@ -372,12 +392,12 @@ def waiting_for_data(loader: float, outside: float = 0.0, copies: float = 0.0, p
     if copies:
         copied = f" ({pageable:,} copies are pageable)" if pageable else ""
         advice += saving(copies, f"pin the host's memory and copy with non_blocking=True{copied}")
-    if idle >= limit:
-        advice += saving(idle, "more loader workers that persist and prefetch (num_workers)")
+    if idle:
+        advice += saving(idle, WORKERS)
         if outside > loader:
             mark = "mark the wait for a batch with a range `data`"
             advice.append(Advice(mark, "replaces the guess by a measurement"))
-        advice += saving(idle, "decode once, before training, or augment whole batches")
+        advice += saving(idle, DECODED)
     else:
         advice += saving(copies, "copy the next batch on a stream of its own, beside this one's kernels")
     return Loss(Bound.INPUT, idle + copies, margin, "waiting for data", advice=advice, doubts=doubts)
@@ -427,7 +447,7 @@ def pausing(devices: Devices) -> Loss | None:
         reason += "" if pauses else ", and nothing that was recorded is around it"
         mark = "mark what the host does there with ranges (record_function, NVTX), or record stacks (with_stack=True)"
         advice += saving(unnamed, mark)
-    advice += saving(share, "if it is the loader: workers that persist and prefetch (num_workers)")
+    advice += saving(share, f"if it is the loader: {WORKERS}")
     return Loss(Bound.HOST, share, _idle_margin(busy), "in long gaps", reason, advice)
 
 
@@ -465,10 +485,9 @@ def working(devices: Devices, measured: Counters | None) -> Loss:
     limits = [(shares[name], limit) for name, limit in LIMITS.items()] + [(1 - shares["busy"], 1 - UTILISATION)]
     if devices.matched is None:
         limits.append((shares["exposed"], EXPOSED))
-    elif shares["exposed"] >= EXPOSED:  # together they are no bound, but no good sign
-        exposed = f"the wire and waiting together leave {shares['exposed']:.0%} of the time exposed"
-        doubts.append(Doubt(0.6, exposed))
     margin = within(limits)
+    if shares["computing"] < UTILISATION:
+        return balanced(devices, margin, doubts)
     if by_name if by_counters is None else by_counters:
         margin = margin if by_counters else min(margin, beyond(few, LOW_INTENSITY))
         share = shares["computing"] * (few if by_name else 1.0)
@@ -481,6 +500,26 @@ def working(devices: Devices, measured: Counters | None) -> Loss:
         advice.remove(COUNTERS)
     reason = f"the device is busy {shares['busy']:.0%} of the time, and no loss is beyond its threshold"
     return Loss(Bound.COMPUTE, shares["busy"], margin, "", reason, advice, doubts)
+
+
+def balanced(devices: Devices, margin: float, doubts: Sequence[Doubt]) -> Loss:
+    shares = devices.shares
+    parts = {
+        "computing": shares["computing"],
+        "exposed communication": shares["exposed"] or 0.0,
+        "waiting for data": (shares["loader"] or 0.0) + (shares["outside"] or 0.0),
+        "otherwise idle": shares["remaining"],
+        "copying": shares["copies"] + shares["moves"],
+    }
+    advice = saving(parts["waiting for data"], DECODED)
+    advice += saving(parts["otherwise idle"], "torch.compile or a larger batch: fewer launches for the same work")
+    advice += [*sending(parts["exposed communication"], devices.exposed_ns)[:1], *computing(devices)]
+    return Loss(Bound.BALANCED, shares["busy"], margin, "", _in_order(parts), advice, doubts)
+
+
+def _in_order(parts: Mapping[str, float]) -> str:
+    ordered = sorted(parts.items(), key=lambda part: -part[1])
+    return "no part is beyond its threshold: " + ", ".join(f"{name} {share:.1%}" for name, share in ordered if share)
 
 
 def moving_bytes(share: float, layouts: float = 0.0, autocast: bool = False) -> list[Advice]:

@@ -50,6 +50,7 @@ class Bound(StrEnum):
     LAUNCH = "launch-bound"
     HOST = "host-bound"
     MEMORY = "memory-bound"
+    BALANCED = "no single bottleneck"
     NOT_ENOUGH = "not enough evidence"
 
 
@@ -70,7 +71,8 @@ WHEN = {
     Bound.LAUNCH: "the device idles in many short gaps, between short kernels or for kernels that the host launches late",
     Bound.HOST: f"the device idles in gaps longer than {LONG_GAP / 1e6:.0f} ms, because the host is busy elsewhere",
     Bound.MEMORY: "the device is busy with kernels that move bytes rather than compute, or with copies",
-    Bound.COMPUTE: f"the device is busy more than {UTILISATION:.0%} of the time with kernels that compute",
+    Bound.COMPUTE: f"the device computes more than {UTILISATION:.0%} of the time, and no loss is beyond its threshold",
+    Bound.BALANCED: f"no part is beyond its threshold, and the device computes less than {UTILISATION:.0%} of the time",
     Bound.NOT_ENOUGH: "the device is idle and nothing in the profile shows why",
 }
 
