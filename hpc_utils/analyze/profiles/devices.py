@@ -34,6 +34,9 @@ _EVIDENCE = [
 ]  # fmt: skip
 
 
+LONGEST = 3  # measured kernels that are named
+
+
 class Devices:
     """The timelines of `Reports` whose work decides.
 
@@ -158,6 +161,7 @@ class Counters:
     Attributes:
         sm, dram, tensor: of the SMs, of the memory's bandwidth, of the tensor pipe.
         efficiency: of each kernel the peak that it is nearest to: arithmetic, caches or memory.
+        longest: (name, GPU and time, the nearest peak, the share of it) of the `LONGEST` kernels that take most time.
 
     Args:
         measured: columns as of `ncu.read_kernels`.
@@ -166,6 +170,7 @@ class Counters:
     def __init__(self, measured: Mapping[str, Any]) -> None:
         names = ("sm_share", "dram_share", "tensor_share", "memory_share", "duration_ns")
         sm, dram, tensor, memory, weights = (np.asarray(measured[name], float) for name in names)
+        peaks = {"the SMs": sm, "DRAM": dram, "caches and DRAM": memory}
 
         def mean(values: np.ndarray) -> float:
             finite = np.isfinite(values * weights) & (weights > 0)
@@ -173,6 +178,18 @@ class Counters:
 
         self.sm, self.dram, self.tensor = mean(sm), mean(dram), mean(tensor)
         self.efficiency = mean(np.fmax(np.fmax(sm, memory), dram))
+        names = np.array(
+            [
+                f"{kernels.short(name)} on {gpu}"
+                for name, gpu in zip(measured["name"], measured["device"], strict=True)
+            ]
+        )
+        times = {name: np.nansum(weights[names == name]) for name in set(names.tolist())}
+        self.longest = []
+        for name in sorted(times, key=times.get, reverse=True)[:LONGEST]:
+            shares = {peak: mean(np.where(names == name, values, np.nan)) for peak, values in peaks.items()}
+            peak = max(shares, key=lambda peak: np.nan_to_num(shares[peak], nan=-1.0))
+            self.longest.append((f"{name}, {times[name] / 1e3:,.4g} us", peak, shares[peak]))
 
     @property
     def moving(self) -> bool | None:
@@ -185,6 +202,7 @@ class Counters:
             percent("kernels' use of the SMs", self.sm),
             percent("kernels' use of DRAM bandwidth", self.dram),
             percent("kernels' use of tensor cores", self.tensor),
+            *(percent(f"{kernel}, of the peak of {peak}", share) for kernel, peak, share in self.longest),
         ]
 
 

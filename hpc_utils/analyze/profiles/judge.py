@@ -277,21 +277,23 @@ def _by_counters(measured: Counters, remarks: Sequence[str]) -> Verdict:
             "a larger batch, or fewer and fused kernels: more work a launch", "as far as they are too small"
         )
         return undecided(SLOW_KERNELS, [larger, whole_steps], remarks, evidence)
+    kernel, peak, share = measured.longest[0]
     if measured.moving:
         bound = Bound.MEMORY
         best = measured.dram
-        peak = "the memory's bandwidth"
-        advice = moving_bytes(1.0)
+        actions = (
+            "fuse it with the kernels around it",
+            "move fewer bytes: a narrower type, or reuse in registers and caches",
+        )
     else:
         bound = Bound.COMPUTE
         best = measured.sm
-        peak = "what the SMs can do"
-        advice = [COUNTERS, Advice("more devices: these are used", "at most in proportion")]
-    reason = f"the measured kernels reach {best:.0%} of {peak}; the rest of the run was not measured"
-    advice = [
-        *(Advice(proposal.action, "of the measured kernels' time only") for proposal in advice[:2]),
-        whole_steps,
-    ]
+        matrices = "tensor cores: 16 bits or TF32, and sizes that are multiples of 8"
+        actions = ["fewer or narrower operations"]
+        if kernels.classify(kernel) in MATRIX and not measured.tensor > 0.1:
+            actions.append(matrices)
+    reason = f"{kernel}, reaches {share:.0%} of the peak of {peak}; the rest of the run was not measured"
+    advice = [*(Advice(action, "of the measured kernels' time only") for action in actions), whole_steps]
     return Loss(bound, best, beyond(best, EFFICIENCY), "", reason, advice).verdict([Doubt(0.5)], evidence, remarks)
 
 
@@ -366,8 +368,20 @@ def _why_late(devices: Devices) -> str:
     ):
         straggler_ns, *others_ns = devices.of_straggler(name)
         if straggler_ns is not None and None not in others_ns and straggler_ns - np.median(others_ns) >= enough:
-            return text.format(straggler_ns / 1e6, np.median(others_ns) / 1e6)
+            return text.format(straggler_ns / 1e6, np.median(others_ns) / 1e6) + _longer(devices, name)
     return "clocks, temperature, throttling, and other jobs on its node"
+
+
+def _longer(devices: Devices, waited: str) -> str:
+    """The kernel of the straggler that takes longer than on the others, or what its host was in meanwhile."""
+    column = devices.straggler.column
+    if waited != "compute_ns":
+        names = [name for name, _ in devices.pauses(column) if name]
+        return f" in {names[0][:MOST_CHARACTERS]}" if names and waited == "idle_ns" else ""
+    times = [kernels.kernel_ns([timeline]) for timeline in devices.timelines]
+    late = times.pop(column)
+    name = max(late, key=lambda name: late[name] - np.median([other[name] for other in times]))
+    return f", most of it in {kernels.short(name)}"
 
 
 def loading(devices: Devices) -> Loss | None:

@@ -102,8 +102,8 @@ def _exported(report: Path, folder: Path) -> Path:
         return sibling
     if not (nsys := shutil.which("nsys")):
         raise ProfileError(
-            f"{report} is a report, and nsys is not installed here: export it where it was made (nsys export --type sqlite "
-            f"{report.name}) and copy the .sqlite file"
+            f"{report} is a report, and nsys is not installed here: PATH=$(env/nsight.sh):$PATH has Debian's, which opens reports "
+            f"of 2022 and older; else export it where it was made (nsys export --type sqlite {report.name}) and copy the .sqlite file"
         )
     command = [nsys, "export", "--type", "sqlite", "--output", str(file), str(report.absolute())]
     try:

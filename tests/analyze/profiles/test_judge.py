@@ -193,6 +193,8 @@ def test_a_layout_saves_at_most_the_kernels_that_change_it() -> None:
 
 def _counters(sm: float, dram: float) -> dict[str, list[float]]:
     return {
+        "name": ["void gemm<1>(int)", "void gemm<2>(int)", "copy"],
+        "device": ["NVIDIA A100"] * 3,
         "duration_ns": [3.0, 1.0, float("nan")],
         "sm_share": [sm, sm, 1.0],
         "memory_share": [dram, dram, 1.0],
@@ -213,6 +215,31 @@ def test_counters_decide_between_arithmetic_and_memory() -> None:
     assert alone.bound == Bound.MEMORY and alone.certainty != Certainty.HIGH
     assert judged(kernels=_counters(0.3, 0.2)).bound == Bound.NOT_ENOUGH
     assert judged(kernels=_counters(float("nan"), 0.2)).bound == Bound.NOT_ENOUGH
+
+
+def test_counters_alone_name_the_kernel_its_time_its_device_and_its_peak() -> None:
+    for shares, peak in (((0.8, 0.3), "the SMs"), ((0.3, 0.9), "DRAM")):
+        found = judged(kernels=_counters(*shares))
+        assert all(part in found.reason for part in ("gemm on NVIDIA A100", "0.004 us", peak))
+        assert value(found, f"gemm on NVIDIA A100, 0.004 us, of the peak of {peak}") == pytest.approx(
+            100 * max(shares)
+        )
+        assert not any("Nsight Compute" in one.action for one in found.advice)
+
+
+def test_the_straggler_is_told_what_it_was_in() -> None:
+    """Its GEMM is longer, or a range is around the gap in which the others wait."""
+    found = judged(*_waiting(late=2))
+    assert found.advice[0].action.endswith("ampere_sgemm_128x64_nn")
+    ranks = [
+        run((20, 5000, COMPUTE), (end, 9980, COMMUNICATION), rank=rank, world_size=2)
+        for rank, end in enumerate((5000, 9500))
+    ]
+    pauses = [(n * STEP + 5000 * US, n * STEP + 9500 * US, "tokenize") for n in range(10)]
+    ranks[1] = replace(ranks[1], host=timeline([], pauses).ranges)
+    late = judged(*ranks)
+    assert late.bound == Bound.STRAGGLER and "rank 1" in late.reason
+    assert "tokenize" in late.advice[0].action
 
 
 def test_phases_of_a_run_decide_where_no_gpu_was_seen() -> None:
