@@ -61,7 +61,7 @@ class Devices:
         timelines = self.timelines = reports.worked
         all_parts = zip(reports.timelines, reports.parts, strict=True)
         self.parts = [part for timeline, part in all_parts if timeline.worked]
-        self.span = sum(part["span_ns"] for part in self.parts)
+        self.span = max(sum(part["span_ns"] for part in self.parts), 1)
         matched = collectives.match(timelines) if world(timelines)[0] > 1 else ()
         self.matched = matched or None
         self.straggler = collectives.straggler(matched) if matched else None

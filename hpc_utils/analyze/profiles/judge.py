@@ -59,7 +59,6 @@ FOLLOWED |= {
 }
 PLAIN = ["None", "False", "none", "off", "fp32", "tf32", "host"]
 MOST = 4  # pieces of advice
-MOST_CHARACTERS = 80  # of a name that the profile gives
 COMMUNICATION = "communication"  # that the backward pass does not hide, beside the phases of the host
 
 # What helps collectives: their kinds, the part of their time that it saves at most, precisions that it does not help, the action.
@@ -113,7 +112,6 @@ TRIES = (
     ),
 )
 SLOW_KERNELS = "the measured kernels reach less than half of every peak: latency limits them, or they are too small"
-COUNTERS = Advice("measure the longest kernels with Nsight Compute: do they use the tensor cores?", "the next step")
 IF_FP32 = ", if this ran in fp32"  # dropped where that is known
 WORKERS = "more loader workers that persist and prefetch (num_workers)"
 ON_DEVICE = "all images on the device from the start (loader=device)"
@@ -135,11 +133,10 @@ def judge(reports: Reports) -> Verdict:
     """What limits the run of these profiles, by everything in them, and what to try that it does not do already."""
     verdict = _judge(reports)
     advice = verdict.advice
-    if reports.config.get("loader") in ("host", "device") and ":" not in reports.config.get(
-        "workload", ""
-    ):  # in memory
-        without = [proposal for proposal in advice if proposal.action != DECODED]
-        advice = [proposal._replace(action=proposal.action.replace(WORKERS, ON_DEVICE)) for proposal in without]
+    ours = ":" not in reports.config.get("workload", ":")
+    if ours and reports.config.get("loader", "workers") != "workers":  # batches are gathered in memory
+        undecoded = [proposal for proposal in advice if proposal.action != DECODED]
+        advice = [proposal._replace(action=proposal.action.replace(WORKERS, ON_DEVICE)) for proposal in undecoded]
     done = [words for option, words in FOLLOWED.items() if str(reports.config.get(option)) not in PLAIN]
     advice = [proposal for proposal in advice if not any(words in proposal.action for words in done)]
     if reports.config.get("precision") == "fp32":
@@ -377,7 +374,7 @@ def _longer(devices: Devices, waited: str) -> str:
     column = devices.straggler.column
     if waited != "compute_ns":
         names = [name for name, _ in devices.pauses(column) if name]
-        return f" in {names[0][:MOST_CHARACTERS]}" if names and waited == "idle_ns" else ""
+        return f" in {names[0]}" if names and waited == "idle_ns" else ""
     times = [kernels.kernel_ns([timeline]) for timeline in devices.timelines]
     late = times.pop(column)
     name = max(late, key=lambda name: late[name] - np.median([other[name] for other in times]))
@@ -456,7 +453,7 @@ def pausing(devices: Devices) -> Loss | None:
     reason = f"in {share:.0%} of the time the device idles in gaps of more than {LONG_GAP / 1e6:.0f} ms: the host was busy elsewhere"
     advice = []
     for name, ns in list(pauses.items())[:2]:
-        advice += saving(ns / devices.span, f"look at {name[:MOST_CHARACTERS]}: the host is in it meanwhile")
+        advice += saving(ns / devices.span, f"look at {name}: the host is in it meanwhile")
     if unnamed:
         reason += "" if pauses else ", and nothing that was recorded is around it"
         mark = "mark what the host does there with ranges (record_function, NVTX), or record stacks (with_stack=True)"
@@ -509,11 +506,8 @@ def working(devices: Devices, measured: Counters | None) -> Loss:
         layouts = sum(ns for name, ns in devices.kernel_ns.items() if kernels.LAYOUT.search(name)) / devices.span
         advice = moving_bytes(share, layouts, devices.autocast)
         return Loss(Bound.MEMORY, share, margin, "", reason, advice, doubts)
-    advice = computing(devices)
-    if all(timeline.device is None for timeline in devices.timelines):
-        advice.remove(COUNTERS)
     reason = f"the device is busy {shares['busy']:.0%} of the time, and no loss is beyond its threshold"
-    return Loss(Bound.COMPUTE, shares["busy"], margin, "", reason, advice, doubts)
+    return Loss(Bound.COMPUTE, shares["busy"], margin, "", reason, computing(devices), doubts)
 
 
 def balanced(devices: Devices, margin: float, doubts: Sequence[Doubt]) -> Loss:
@@ -528,12 +522,11 @@ def balanced(devices: Devices, margin: float, doubts: Sequence[Doubt]) -> Loss:
     advice = saving(parts["waiting for data"], DECODED)
     advice += saving(parts["otherwise idle"], "torch.compile or a larger batch: fewer launches for the same work")
     advice += [*sending(parts["exposed communication"], devices.exposed_ns)[:1], *computing(devices)]
-    return Loss(Bound.BALANCED, shares["busy"], margin, "", _in_order(parts), advice, doubts)
-
-
-def _in_order(parts: Mapping[str, float]) -> str:
     ordered = sorted(parts.items(), key=lambda part: -part[1])
-    return "no part is beyond its threshold: " + ", ".join(f"{name} {share:.1%}" for name, share in ordered if share)
+    reason = "no part is beyond its threshold: " + ", ".join(
+        f"{name} {share:.1%}" for name, share in ordered if share
+    )
+    return Loss(Bound.BALANCED, shares["busy"], margin, "", reason, advice, doubts)
 
 
 def moving_bytes(share: float, layouts: float = 0.0, autocast: bool = False) -> list[Advice]:
@@ -561,4 +554,8 @@ def computing(devices: Devices) -> list[Advice]:
         advice = saving(devices.shares["computing"] * saved, f"{action}: the {peak.name}'s peak is {faster}")
     elif any(wide.values()):
         advice = [Advice(action, "as much as the device's peaks differ")]
-    return [*advice, COUNTERS, Advice("more devices: these are used", "at most in proportion")]
+    if device != "CPU":
+        longest = max(devices.kernel_ns, key=devices.kernel_ns.get, default="the longest kernels")
+        measure = f"measure {kernels.short(longest)} with Nsight Compute: how near is it to the peaks?"
+        advice.append(Advice(measure, f"{devices.kernel_ns.get(longest, 0) / devices.span:.0%} of the time"))
+    return [*advice, Advice("more devices: these are used", "at most in proportion")]

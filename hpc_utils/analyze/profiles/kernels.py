@@ -108,15 +108,18 @@ _MATCH = [(name, re.compile(pattern)) for name, pattern in _PATTERNS]
 
 HALF = ("fp8", "bf16", "fp16")
 SINGLE = ("tf32", "fp32")
-# Of operands, by the names of cuBLAS, cuDNN, CUTLASS and PyTorch. The first that is found decides: sums of narrow types are float.
+# Of operands, by the names of cuBLAS, cuDNN, CUTLASS, Tensile and PyTorch. The first that is found decides: sums of narrow types are float.
 _PRECISION_PATTERNS = [
-    ("fp8", r"e4m3|e5m2|fp8|float8|nvjet_(?:sm\d+_)?[qr]"),
-    ("bf16", r"bf16|bfloat16|nvjet_(?:sm\d+_)?t"),
+    ("fp8", r"e4m3|cijk_[a-z]+_[a-z]+_f8|e5m2|fp8|float8|nvjet_(?:sm\d+_)?[qr]"),
+    ("bf16", r"bf16|bfloat16|cijk_[a-z]+_[a-z]+_b|nvjet_(?:sm\d+_)?t"),
     ("tf32", r"tf32|tfloat32"),
-    ("fp16", r"f16|fp16|half|hmma|[hs](?:884|16816|161616)|h1688|hgemm|hcudnn|nvjet_(?:sm\d+_)?h"),
+    (
+        "fp16",
+        r"f16|fp16|cijk_[a-z]+_[a-z]+_h|half|hmma|[hs](?:884|16816|161616)|h1688|hgemm|hcudnn|nvjet_(?:sm\d+_)?h",
+    ),
     ("tf32", r"s1688|nvjet_(?:sm\d+_)?s"),
-    ("fp64", r"f64|double|dgemm|d884"),
-    ("fp32", r"f32|fp32|float|sgemm|scudnn"),
+    ("fp64", r"f64|double|cijk_[a-z]+_[a-z]+_d|dgemm|d884"),
+    ("fp32", r"f32|fp32|cijk_[a-z]+_[a-z]+_s|float|sgemm|scudnn"),
     ("fp16", r"flash"),
 ]
 _PRECISIONS = [(name, re.compile(pattern)) for name, pattern in _PRECISION_PATTERNS]
@@ -167,7 +170,9 @@ def named_collectives(ops: Events, ranges: Events) -> Events:
     names, codes = [*ops.names], ops.name.copy()
     for kind in sorted(set(kinds.tolist()) - {""}) if pairs else ():
         windows = ranges.where((kinds == kind)[ranges.name]).union()
-        codes[np.isin(codes, pairs) & intervals.holds(ops.launched, windows)] = len(names)
+        codes[np.isin(codes, pairs) & (ops.kind == COMMUNICATION) & intervals.holds(ops.launched, windows)] = len(
+            names
+        )
         names.append(f"nccl:{kind}")
     return replace(ops, name=codes, names=tuple(names))
 
