@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from hpc_utils.plural import counted
-from hpc_utils.records.identity import task
+from hpc_utils.records.identity import parse_settings, task
 
 from .compare import Sample, quotient
 from .cost import KEYS, MEASURES, currency
@@ -100,11 +100,14 @@ def recommend(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def by_machine(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """The configurations with a time, over links as they are, of each workload and machine that has several, by a title."""
+    """The configurations with a time, over links as they are, of each workload, its code and machine that has several, by a
+    title."""
     alike = table[table.seconds.notna() & table.link_gbit.isna()]
     which = pd.Series(map(task, alike.to_dict("records")), alike.index, object)
-    several = alike.hardware_id.groupby(which).transform("nunique") > 1
-    which += (", " + alike.hardware_id).where(several, "")
+    source = alike.settings.fillna("").map(lambda text: parse_settings(text).get("source", ""))
+    for word, values in ((", ", alike.hardware_id), (", code ", source)):
+        several = values.groupby(which).transform("nunique") > 1
+        which += (word + values).where(several, "")
     return {title: group for title, group in alike.groupby(which) if len(group) > 1}
 
 

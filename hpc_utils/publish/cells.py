@@ -19,6 +19,7 @@ import pandas as pd
 
 from hpc_utils import toml_config
 from hpc_utils.analyze.value import Value
+from hpc_utils.records.identity import flat_settings
 
 from .exports import Exports, Item
 
@@ -116,7 +117,17 @@ def cell(exported: Exports, cited: Citation) -> Value:
     )  # fmt: skip
 
 
+def with_settings(frame: pd.DataFrame) -> pd.DataFrame:
+    """`frame` with a column for each setting in which its rows differ, such as `width`, as text; a key may name it."""
+    if "settings" not in frame:
+        return frame
+    settings = pd.DataFrame([flat_settings(text) for text in frame.settings.fillna("")], frame.index)
+    differing = [name for name in settings if name not in frame and settings[name].nunique(dropna=False) > 1]
+    return frame.join(settings[differing])
+
+
 def _row(frame: pd.DataFrame, cited: Citation) -> pd.Series:
+    frame = with_settings(frame)
     for name, _ in cited.keys:
         _require_column(cited, name, frame, frame.columns)
     fits = pd.DataFrame(

@@ -30,10 +30,11 @@ from hpc_utils.analyze.table import KEY, Table
 from hpc_utils.plural import counted
 from hpc_utils.records import atomic, fingerprint, imported
 from hpc_utils.records.study import StudyIndex, Targets
+from hpc_utils.source_code import is_own
 
 from . import exports, tables
 from .exports import BEHIND, ExportError
-from .plots import style
+from .plots import drawing, style
 from .plots.chart import Chart
 from .quantities import unit_of
 
@@ -149,6 +150,9 @@ class Chapter:
             self.not_measured(missing)
             return
         columns = columns.split() if isinstance(columns, str) else columns
+        if columns and "settings" in data and data.workload.map(is_own).any():
+            data = drawing.apart(data)[0]
+            columns = [*columns, *(["settings"] if data.settings.nunique() > 1 else [])]
         html, text = tables.readable(data, columns, data.attrs[KEY].measure if KEY in data.attrs else "")
         display({"text/html": html, "text/plain": text}, raw=True)
 

@@ -179,4 +179,5 @@ def _memory(row: Row) -> str:
 
 def _configuration(row: Row) -> str:
     group = "no group" if row["parallel"] == "none" else str(row["parallel"]).upper()
-    return f"{task(row)}, {row['precision']}, {row['world_size']} ({group}) x {row['batch_per_device']:g}"
+    trained = task({**row, "settings": ""})  # they are named apart
+    return f"{trained}, {row['precision']}, {row['world_size']} ({group}) x {row['batch_per_device']:g}"

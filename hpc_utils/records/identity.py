@@ -56,9 +56,14 @@ def measured(config: RunConfig, world_size: int) -> dict[str, Any]:
 
 
 def task(run: Mapping[str, Any]) -> str:
-    """`cnn on digits`; a user's own workload or loop has no data set and stands alone."""
+    """`cnn on digits`; of a user's own workload or loop, which has no data set, `my_loop.py (width=32)`."""
     workload, dataset = run["workload"], run["dataset"]
-    return f"{workload} on {dataset}" if isinstance(dataset, str) and dataset else workload
+    if isinstance(dataset, str) and dataset:
+        return f"{workload} on {dataset}"
+    arguments = parse_settings(run.get("settings") or "").get("workload_args", {})
+    return (
+        f"{workload} ({', '.join(f'{name}={value}' for name, value in arguments.items())})" if arguments else workload
+    )
 
 
 def settings(parameters: Mapping[str, Any]) -> str:
@@ -76,6 +81,13 @@ def settings(parameters: Mapping[str, Any]) -> str:
 def parse_settings(text: str) -> dict[str, Any]:
     """The parameters in a text of `settings`."""
     return {name: json.loads(value) for name, value in re.findall(r"(\w+)=(.+?)(?=, \w+=|$)", text)}
+
+
+def flat_settings(text: str) -> dict[str, str]:
+    """The parameters in a text of `settings`, as text, those of `workload_args` by their own names."""
+    values = parse_settings(text)
+    values |= values.pop("workload_args", {})
+    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in values.items()}
 
 
 def changed(parameters: Mapping[str, Any]) -> dict[str, Any]:

@@ -43,19 +43,22 @@ KEYS = [
     *("name", "study", "finding", "kind", "world_size", "ranks", "precision"),
     *("baseline", "scheme", "batch", "metric"),
     *POINT,
-    *SAME,
+    *(name for name in SAME if name != "settings"),
 ]
 
 
 @dataclass(frozen=True)
 class Row:
-    """A row of an exported table: its fields, and the citations of its cells. `planned`: a missing field is cited, too."""
+    """A row of an exported table: its fields, and the citations of its cells.
+
+    `settings`: the fields that are settings in which the rows differ. `planned`: a missing field is cited, too."""
 
     table: str
     measure: str
     keys: str
     fields: dict[str, Any]
     planned: bool = False
+    settings: tuple[str, ...] = ()
 
     def has(self, column: str) -> bool:
         return not pd.isna(self.fields.get(column))
@@ -189,20 +192,33 @@ def _page(results: Path, study: str, alias: str, exported: Exports) -> dict[str,
         )
         raise ProjectError(f"{results} has no table of the throughput of {study}: {anew}")
     rows = {name: _rows(alias, tables[name], exported) for name in TABLES if name in tables}
-    return {"study": study, "tables": rows, "figures": figures, "baseline_text": scaling.baseline_text}
+    settings = list(dict.fromkeys(name for table in rows.values() for row in table for name in row.settings))
+    return {
+        "study": study, "tables": rows, "figures": figures, "settings": settings, "baseline_text": scaling.baseline_text,
+    }  # fmt: skip
 
 
 def _rows(alias: str, item: Item, exported: Exports) -> list[Row]:
     """The rows of a table, of efficiencies those against the first baseline, each with keys that leave no other row."""
-    frame = exported.frame(item.name)
+    exported_frame = exported.frame(item.name)
+    frame = cells.with_settings(exported_frame)
+    settings = [name for name in frame if name not in exported_frame]
     rows = []
     for fields in (scaling.headline(frame) if item.measure == "efficiency" else frame).to_dict("records"):
         keys = []
         left = frame
-        for name in filter(frame.columns.__contains__, KEYS):
+        for name in filter(frame.columns.__contains__, [*KEYS, *settings]):
             fits = left[left[name].map(cells.key) == cells.key(fields[name])]
             if len(fits) < len(left) or name == "baseline":
                 keys = [*keys, f"{name}={cells.key(fields[name])}"]
                 left = fits
-        rows.append(Row(f"{alias}:{item.name}", item.measure, f"[{', '.join(keys)}]" * bool(keys), fields))
+        rows.append(
+            Row(
+                f"{alias}:{item.name}",
+                item.measure,
+                f"[{', '.join(keys)}]" * bool(keys),
+                fields,
+                settings=tuple(settings),
+            )
+        )
     return rows

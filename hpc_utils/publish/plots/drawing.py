@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from math import ceil
 from typing import Any
@@ -17,13 +16,13 @@ from matplotlib.ticker import FixedLocator, LogLocator, MaxNLocator, NullLocator
 
 from hpc_utils.analyze.points import SAME
 from hpc_utils.plural import counted
+from hpc_utils.records.identity import flat_settings
 
 from ..formatting import number
 from ..quantities import quantity
 from . import style
 
 BARS = {"fmt": "none", "ecolor": style.ROLES["ink"], "elinewidth": 0.9}  # an interval on a bar
-_NEXT_SETTING = re.compile(r", (?=\w+=)")  # of `identity.settings`
 WIDEST = 1.6  # how far beyond all values an axis of factors follows their intervals
 
 
@@ -241,8 +240,10 @@ def apart(
     Points of such configurations form no common curve. A column that follows from those before it, or from those that are
     `labelled` already, is left out."""
     if "settings" in table:
-        setting_lists = table.settings.fillna("").map(_NEXT_SETTING.split)
-        shared = set(setting_lists.iloc[0]).intersection(*setting_lists)
+        setting_lists = [
+            [f"{name}={value}" for name, value in flat_settings(text).items()] for text in table.settings.fillna("")
+        ]
+        shared = set(setting_lists[0]).intersection(*setting_lists)
         table = table.assign(
             settings=[
                 ", ".join(setting for setting in row_settings if setting not in shared)
@@ -273,7 +274,7 @@ def _described(name: str, value: Any) -> str:
     if name == "share_period":
         return "" if pd.isna(value) else f"every {1e3 * value:g} ms"
     if name == "settings":
-        return value.replace('"', "")
+        return value
     if pd.isna(value):
         return ""
     return f"{name.replace('_', ' ')} {str(value)[:24]}"
