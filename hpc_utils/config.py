@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from . import toml_config
 from .capability import CUDA_GRAPHS, QUOTA_AT_LEAST, shortest_period
@@ -377,7 +377,7 @@ def plain(name: str, value: Any) -> Any:
 def parse_assignments(assignments: Iterable[str]) -> dict[str, Any]:
     """`["epochs=3", "workload_args.depth=12", "steps_per_epoch=none"]` as parameters.
 
-    Values stay text, which `RunConfig` converts to the option's type; those of `workload_args` are read as
+    Values of options have the option's type, or stay text, which `RunConfig` refuses; those of `workload_args` are read as
     JSON where they can be.
     """
     parameters: dict[str, Any] = {}
@@ -390,8 +390,16 @@ def parse_assignments(assignments: Iterable[str]) -> dict[str, Any]:
         elif name == "workload_args":
             parameters[name] = json_or_text(value)
         else:
-            parameters[name] = plain(name, value)
+            parameters[name] = _typed(name, plain(name, value))
     return parameters
+
+
+def _typed(name: str, value: Any) -> Any:
+    field = RunConfig.model_fields.get(name)
+    try:
+        return TypeAdapter(field.annotation).validate_python(value) if field else value
+    except ValidationError:
+        return value
 
 
 def json_or_text(value: str) -> Any:

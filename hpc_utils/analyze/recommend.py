@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-import numpy as np
 import pandas as pd
 
 from hpc_utils.plural import counted
@@ -25,7 +24,7 @@ DECIDED = {Verdict.MET: "decided", Verdict.NOT_MEASURED: "the only one"}  # all 
 
 
 class Choice(NamedTuple):
-    """A configuration, and `ratio`, which decides: time or price of the closest other one over its own."""
+    """A configuration, and `ratio`: time or price of the next best one over its own."""
 
     row: pd.Series
     ratio: Estimate
@@ -38,12 +37,12 @@ def recommend(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     Times are those of training, compared as speed-ups are: by `compare.quotient` of throughput. Prices are these times by the
     rate of `cost.currency`. A choice is decided if the whole interval of every other configuration's ratio is at least 1.
 
-    Development takes the smallest configuration whose epoch trains within `MINUTES`, production the fastest of those that are
-    at least `EFFICIENT`: the knee of the curve. The simplest (fewest nodes, fewest devices, no group) is not decidedly slower
+    Development takes the smallest configuration whose epoch trains within `MINUTES`, production the fastest of those whose median
+    is at least `EFFICIENT`: the knee of the curve. The simplest (fewest nodes, fewest devices, no group) is not decidedly slower
     than the fastest.
 
     Columns: purpose (development, production, fastest, cheapest, simplest), reason, caveat ("" if there is none), verdict
-    ("decided", "undecided", "the only one"); ratio with its interval: time (or price) of the closest other configuration over
+    ("decided", "undecided", "the only one"); ratio with its interval: time (or price) of the next best configuration over
     this one's, of the simplest its time over that of the fastest; `cost.KEYS`, `cost.MEASURES` (without intervals),
     epoch_seconds, efficiency, repeats.
     """
@@ -62,8 +61,9 @@ def recommend(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
         for row in rows[1:]:
             best = row if ratio(row, best, weight).value < 1 else best
         ratios = [ratio(row, best, weight) for row in rows if row.runs != best.runs]
-        closest = min(ratios, key=lambda estimate: np.nan_to_num(estimate.low), default=UNKNOWN)
-        return Choice(best, closest, DECIDED.get(decide(closest, at_least=1), "undecided"))
+        closest = min(ratios, key=lambda estimate: estimate.value, default=UNKNOWN)
+        verdicts = {decide(estimate, at_least=1) for estimate in ratios or [UNKNOWN]}
+        return Choice(best, closest, "undecided" if len(verdicts) > 1 else DECIDED.get(*verdicts, "undecided"))
 
     quick = table[table.epoch_seconds <= MINUTES * 60].sort_values(["nodes", "world_size"])
     small = quick[(quick[["nodes", "world_size"]] == quick[["nodes", "world_size"]].iloc[:1].to_numpy()).all(axis=1)]
@@ -79,14 +79,19 @@ def recommend(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for purpose, choice, reason in (
         ("development", least(small), why),
-        ("production", least(table[table.efficiency >= EFFICIENT]), f"least time with {EFFICIENT:.0%} efficiency"),
+        (
+            "production",
+            least(table[table.efficiency >= EFFICIENT]),
+            f"least time with at least {EFFICIENT:.0%} efficiency (median)",
+        ),
         ("fastest", fastest, "least time"),
         ("cheapest", least(table, "price"), f"least {'cost' if money == 'cost' else 'device-hours'}"),
         ("simplest", fastest if row.runs == fastest.row.runs else simplest, "not decidedly slower than the fastest"),
     ):
         chosen = choice.row
-        reason += f": {_duration(chosen.seconds)} of training ({_duration(chosen.epoch_seconds)} an epoch), "
-        reason += f"{chosen.seconds * chosen.price:.3g} {unit}, {chosen.efficiency:.0%} efficient"
+        epoch = f"{_duration(chosen.epoch_seconds)} an epoch, " * (purpose == "development")
+        reason += f": {epoch}{_duration(chosen.seconds)} and {chosen.seconds * chosen.price:.3g} {unit} of training for equal work, "
+        reason += f"{chosen.efficiency:.0%} efficient"
         caveat = "a single run: its variation is not known" if chosen.repeats == 1 else ""
         answer = {"purpose": purpose, "reason": reason, "caveat": caveat, "verdict": choice.verdict}
         answer |= choice.ratio.columns("ratio")

@@ -77,13 +77,15 @@ def variant_options(command: Callable) -> Callable:
         from hpc_utils.launch.target import Variant
 
         is_named = re.fullmatch(r"\w[\w.-]*", label) and label not in paths.study_files()
+        if "repeat" in parameters:
+            raise click.UsageError("-p repeat: a study numbers its repeats itself; --repeats gives how many")
         if (label or parameters or ranks) and not is_named:
             raise click.UsageError(
                 "-p and --ranks change the study: give its results a name by --as NAME (letters, digits, . _ -; no study's own)"
             )
         return command(variant=Variant(label, parameters, ranks or None, repeats), **options)
 
-    help = "Overrides the study file in every run, with --as; a matrix or ablation keeps its values."
+    help = "Overrides the study file in every run, with --as."
     repeats = click.option("--repeats", type=POSITIVE, help="Instead of the number in the study file.")
     ranks = click.option(
         "--ranks", metavar="N,N", default="", callback=_ranks, help="Instead of those of each series of several processes."

@@ -29,6 +29,10 @@ from .common import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pandas as pd
+
     from hpc_utils.analyze.profiles.readers import Reports
 
 KERNELS = 10  # kernels that `hpc explain` lists
@@ -203,13 +207,29 @@ def explain(files, as_json):
     FILE is a trace of torch.profiler (.json, .json.gz), an export of Nsight Systems (.sqlite; .nsys-rep where nsys is
     installed), a report of Nsight Compute, or a run's folder; its content decides, not its name. Give the files of
     all ranks together. Times are of the profiled window; busy includes memory operations, compute does not.
+
+    Two profiles of the same ranks, BEFORE and AFTER, are compared instead: time a step by part, kernel and phase.
     """
     from hpc_utils.analyze.profiles import readers
     from hpc_utils.analyze.profiles.breakdown import KEYS
     from hpc_utils.analyze.profiles.judge import judge
 
     # A run may be named as docs/read-a-profile.md does, from any folder.
-    reports = readers.gather([path if path.exists() else paths.runs() / path.name for path in files])
+    sources = [path if path.exists() else paths.runs() / path.name for path in files]
+    reports = readers.gather(sources)
+    if sides := readers.two_sides(reports, sources):
+        from hpc_utils.analyze.profiles.changes import compare
+
+        rows, sentences = compare(*sides)
+        if as_json:
+            click.echo(
+                json.dumps(
+                    {"changes": rows.reset_index().to_dict("records"), "sentences": sentences}, allow_nan=False
+                )
+            )
+        else:
+            _print_changes(rows, sentences)
+        return
     verdict = judge(reports)
     if as_json:
         ranks = [{key: part[key] for key in KEYS} for part in reports.parts]
@@ -220,6 +240,19 @@ def explain(files, as_json):
         _print_kernels(reports)
     for line in verdict.lines():
         click.echo(printable(line))
+
+
+def _print_changes(rows: pd.DataFrame, sentences: Sequence[str]) -> None:
+    for kind in ("part", "kernel", "phase"):
+        chosen = rows.query("of == @kind").head(KERNELS).itertuples()
+        print_table(
+            ["before", "after", "change", f"ms, by {kind}"],
+            [[*(f"{ms:,.3f}" for ms in row[1:]), row.Index[1][:60]] for row in chosen],
+            text_columns=1,
+        )
+        click.echo()
+    for sentence in sentences:
+        click.echo(printable(sentence))
 
 
 def _print_breakdown(reports: Reports) -> None:

@@ -332,8 +332,9 @@ def _described(hardware_ids: Iterable[str]) -> dict[str, tuple[Cluster, str]]:
     names = {hardware: HardwareId.parse(hardware).name for hardware in hardware_ids}
     # A wrong file matters only to those that use its cluster.
     sources = {stem: file(stem) for stem in known()}
-    if (paths.results() / paths.PACKED).is_file():  # a committed set keeps those that it was measured with
-        sources |= {path.stem: path for path in sorted(paths.results().glob(f"studies/*/{CLUSTERS}/*.toml"))}
+    kept = {path.stem: path for path in sorted(paths.results().glob(f"studies/*/{CLUSTERS}/*.toml"))}
+    # A committed set keeps those that it was measured with; any set keeps those from elsewhere.
+    sources = sources | kept if (paths.results() / paths.PACKED).is_file() else kept | sources
     used = [
         read_cluster(path)
         for stem, path in sources.items()

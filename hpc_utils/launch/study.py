@@ -374,7 +374,7 @@ def _values(study: Study, target: Target) -> dict[str, str]:
     values: dict[str, dict[str, None]] = {}
     for configuration in _configurations(study, target):
         for name, value in (defaults | configuration.parameters | {"ranks": configuration.ranks}).items():
-            values.setdefault(name, {})[str(value)] = None
+            values.setdefault(name, {})["none" if value is None else str(value)] = None
     return {name: ",".join(texts) for name, texts in values.items()}
 
 
@@ -390,10 +390,18 @@ class _Configuration(NamedTuple):
 
 
 def _configurations(study: Study, target: Target) -> Iterator[_Configuration]:
-    """All configurations of a repeat, in the order in which they are measured: the series', then the ablation's."""
+    """All configurations of a repeat, in the order in which they are measured: the series', then the ablation's.
+
+    Raises:
+        StudyError: a command gives a value of what the study varies.
+    """
     for series in target.series or study.series:
         shared = study.parameters | series.parameters | dict(target.parameters)
         matrix = {name: target.matrix.get(name, values) for name, values in series.matrix.items()}
+        if varied := sorted(matrix.keys() & target.variant.parameters.keys()):
+            raise StudyError(
+                f"-p {varied[0]}: series {series.name!r} measures {matrix[varied[0]]}; choose with --only {varied[0]}=VALUE"
+            )
         is_single_process = shared.get("parallel") == "none"  # one process everywhere
         counts = series.ranks if is_single_process or not target.ranks else target.ranks
         for combined in itertools.product(*matrix.values()):

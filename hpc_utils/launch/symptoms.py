@@ -2,16 +2,20 @@
 
 Many lines of such a log match: the cause, and what follows from it on other ranks, which is often written before. The
 kind of a symptom therefore counts before its place. An error that is no known symptom is the cause if no consequence
-stands before it.
-Where the log goes on with finite losses, the job has not failed: what stands before them is a hint.
+stands before it. Of a chain of exceptions it is the first one, unless a program catches such to go on.
+Where the log shows progress after an error, the job survived it: it is a hint. Nothing that follows after Slurm ended the
+job is a cause.
 """
 
 from __future__ import annotations
 
+import bz2
 import codecs
 import gzip
 import io
+import lzma
 import re
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -24,11 +28,11 @@ from hpc_utils import toml_config
 
 _LONGEST = 1 << 16  # bytes of a line
 _REMEMBERED = 100_000  # harmless lines
-_KEPT = 1000  # lines of one symptom
-# What launchers put before a rank's line: `[rank3]:`, `[default0]:`, `[1,3]<stderr>:`, `3: `, `(worker pid=7,
+_KEPT = 1000  # lines of one symptom, or of a traceback
+# What launchers put before a rank's line: `[rank3]:`, `[default0]:`, `[1,3]<stderr>:`, `3: `, `node3: `, `(worker pid=7,
 # ip=...)`
-_TAG = r"(?:\[[a-z]*\d[\w, |]*\](?:<\w+>)?:?|\d+:|\(\w*\s?\w* ?pid=\d+[^)]*\))"
-_START = rf"^(?:[\w.-]*[:/][\w./:-]* )?(?:{_TAG}\s*)*"
+_TAG = r"(?:\[[a-z]*\d[\w, |]*\](?:<\w+>)?:?|\d+:|[a-z][\w-]*\d: |\(\w*\s?\w* ?pid=\d+[^)]*\))"
+_START = rf"^(?:\s*\| )?(?:[\w.-]*[:/][\w./:-]* )?(?:{_TAG}\s*)*"
 _RANK = re.compile(rf"\s*({_TAG})")
 _EXCEPTION = re.compile(
     rf"{_START}(?:\w+\.)*(?:_?[A-Z]\w*(?:Error|Exception|Failure|Expired|Interrupt)|Exception|gaierror)(?::(?! *[-+]?\d*\.\d)|$)"
@@ -37,47 +41,47 @@ _FAILURE = re.compile(
     rf"{_START}(?:FATAL|Fatal|fatal|ERROR|Error|error)\]?: (?! *(?:[-+]?\d*\.\d|0\b|[Nn]one\b|null|false))"
     r"|(?:srun|slurmstepd|mpirun|mpiexec|prterun): error|tasks? [-\d, ]+: (?:Aborted|Terminated)|core dumped|can't open file"
     r"|Traceback \(most recent call last\)|HYD[UT]_|find the specified executable|forrtl: severe|Fortran runtime error|Execution halted|OMP: Error"
-    r"|Failed to connect to GCS|Error executing job with overrides|terminate called|BAD TERMINATION|non-zero (?:exit code|status)|exitcode\s*: -?[1-9]|(?:on|by|received) signal \d|EXIT CODE: \d|(?:exit code:?|return code =) -?[1-9]|\*\*\* STEP \S+ ON \S+ CANCELLED"
+    r"|panicked at|^panic: |^make\S*: \*\*\*|^\w+: (?:unrecognized|invalid) option|Fatal Python error|java\.lang\.\w+Error|Failed to connect to GCS|Error executing job with overrides|terminate called|BAD TERMINATION|non-zero (?:exit code|status)|exitcode\s*: -?[1-9]|(?:on|by|received) signal \d|EXIT CODE: \d|(?:exit code:?|return code =) -?[1-9]"
+    # what a shell says of a line of its script, in any language; not that a locale is missing
+    r"|^(?:\S*/)?(?:-?(?:ba|da|z|k)?sh|slurm_script|\S+\.(?:sh|bash|sbatch|slurm))\s?[:：]\D{0,12}\d+\D{0,8}[:：](?!.*(?:LC_|[Ww]arn|avert|advert))"
 )
 # Exceptions that only pass on the failure of another process
 _PASSED_ON = re.compile(
-    r"(EOF|BrokenPipe|ConnectionReset|CalledProcess|ChildFailed|DistBackend|DistNetwork|DistStore)Error"
-    r"|(Signal|ProcessExited|ProcessRaised)Exception|Caught \w+ in "
+    r"(EOF|BrokenPipe|ConnectionReset|CalledProcess|ChildFailed|DistBackend|DistNetwork|DistStore|CellExecution|PapermillExecution)Error"
+    r"|(Signal|ProcessExited|ProcessRaised|Checkpoint)Exception|Caught \w+ in "
 )
 # Source lines of a traceback, traced commands, what Ray lists as possible, and what NCCL, pip and Slurm report
 # although nothing failed
 _NO_EVIDENCE = re.compile(
     rf"^\s*(?:{_TAG}\s*)*(?:[│+#]|>\s{3}|File \"|(?:raise|except|return|if|elif|assert|print)\b|logger\.)|NCCL INFO(?!.*no socket)"
     r"|\[W[^\]]*(?:socket|TCPStore)\.cpp(?!.*gai error)|pip's dependency resolver"
-    r"|some potential root causes|SIGKILL by OOM killer due|due to SIGSEGV or|error: spank|error: x11|not a git repository|task/cgroup: unable to add"
+    r"|some potential root causes|SIGKILL by OOM killer due|due to SIGSEGV or|error: spank(?!.*required)|error: x11|fatal: (?:not a git|detected dubious)|ld\.so: .*ignored|\(ignored\)|PMIX ERROR: ERROR in file"
+    r"|slurmstepd: error: (?:task/cgroup|acct_gather|_get_joules|common_file_write|xcgroup|cpu_?freq)"
 )
-# A line without any of these words, in lower case, shows no symptom: most lines are not searched further.
-_WORDS = re.compile(
-    "abort|access|address|alloc|ancdata|assert|bad interp|barrier|became|being run|binding|cancel|clients|code =|compatible|conda|connect"
-    "|cuda|died|divide|does not know|denied|dest_addr|did not answer|does not exist|driver|due to|dump|duplicate|eaddr|err|exceed|exception|execv|exit|expect|expire|fail|fallen"
-    "|fatal|fetch|find the spec|fork|found|free|global rank|grp|halted|hint:|hyd|illegal|inconsistent|initialized|invalid|ipc|is inf|is nan|kernel|key|kill"
-    "|jupyterlab|launch|local.rank|lost|limit|maxsubmit|machine only|make(uv)?device|memlock|memory|mismatch|module|mpi|nan|nccl|neither|no such|not_ready|net/ib|no kernel"
-    "|no jobs/|no locks|no space|non-?finite|non-zero|ofi|oom|open|output|peer|pipe|pmi|pml|preamble|quota|read-only|ready|receive grad|reduction"
-    "|refuse|rendezvous|reset|root|rout|same param|scale|segm|severe|shm|shut|sig|slots|slurm|srun|ss_family|stale|step creation"
-    "|straggler|submitted|symbol|term_|terminat|thread|time.?out|timed out|torch sees|traceback|transport|truncat|unable"
-    "|uncorrectable|unhandled|unknown param|unreach|unexpected|used by|variable is not|weights|worker|world.?size|xid"
+_DIGITS_MATTER = re.compile("signal|code|gai|err|world.?size")  # in lower case
+# Lines of a job that goes on. What a bar shows once, when it is closed, or wandb at the end, is none.
+_PROGRESS = re.compile(
+    r"^(?!.*wandb:)(?:(?!.*%\|)|.*100%\||.*%\|.*%\|).*(?:[Ll]oss\W{1,4}\d|\b(?:[Ee]poch|[Ss]tep|[Ii]ter(?:ation)?)\b\W{0,3}\d|\bit/s)"
 )
-_DIGITS_MATTER = re.compile("signal|code|gai|world.?size")  # in lower case
-_LOSS = re.compile(r"[Ll]oss\W{1,4}\d")
+# How Slurm, PBS and LSF end a job, with all of its processes
+_VERDICT = re.compile(r"JOB \S+( ON \S+)? CANCELLED|CANCELLED AT \S+ DUE TO|TERM_\w+LIMIT|exceeded limit")
 _COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _TRACEBACK = "Traceback (most recent call last)"
-_CHAINED = "During handling of the above exception"
+_CONTEXT = re.compile("(During handling of the above exception)|(Exception ignored in)|Traceback")
 # What a program catches to go on; where another exception follows, that is the one that ended it.
 _CONTROL_FLOW = re.compile(
-    rf"{_START}(?:\w+\.)*_?(?:Key|Attribute|Index|Lookup|Import|ModuleNotFound)Error\b|.*\b(?:Empty|StopIteration)\b"
+    rf"{_START}(?:\w+\.)*_?(?:(?:Key|Attribute|Index|Lookup|Import|ModuleNotFound|FileNotFound)Error|Empty|StopIteration)\b"
 )
 _RAISED = re.compile(rf"{_START}[\w.]*[A-Za-z_]\w*(?:: |$)")  # the line after a traceback's indented ones
-_GZIP = b"\x1f\x8b"
+_UNPACK = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open}
+_PACKED = (b"\x28\xb5\x2f\xfd", b"PK\x03\x04")  # zstd, zip
 _WATCHDOG = re.compile(r"\[Rank (\d+)\].*SeqNum=(\d+), OpType=(\w+)")
 
 
 class SymptomError(ValueError):
-    """The catalogue is invalid."""
+    """The catalogue is invalid, or a log is packed in a way that is not read."""
+
+    exit_code = 2
 
 
 class Kind(StrEnum):
@@ -93,8 +97,14 @@ class Kind(StrEnum):
     HINT = "hint"
 
 
-_GOES_ON = (Kind.CAUSE, Kind.KILL, Kind.UNKNOWN)  # are hints if losses follow the last sign of a failure
-_OPTIONAL = ("environment", "no-internet", "permission")  # are hints if losses follow them
+_GOES_ON = (
+    Kind.CAUSE,
+    Kind.KILL,
+    Kind.EFFECT,
+    Kind.UNKNOWN,
+)  # are hints if progress follows the last sign of a failure
+_YIELDING = ("exception", "environment", "package-version")  # if of control flow, to the last of a chain
+_OPTIONAL = ("environment", "no-internet", "package-version", "permission")  # are hints if progress follows them
 
 
 class Symptom(toml_config.Strict):
@@ -107,8 +117,16 @@ class Symptom(toml_config.Strict):
     kind: Kind = Kind.CAUSE
     here: str = ""
     state: str = ""
+    within: str = ""
     report: str = ""
     example: str = ""
+
+
+class Catalogue(toml_config.Strict):
+    """The content of `symptoms.toml`."""
+
+    english: dict[str, str]
+    symptoms: dict[str, Symptom]
 
 
 @dataclass
@@ -139,8 +157,30 @@ class Finding:
 
     @property
     def fix(self) -> str:
-        """What to do, with the rank that is behind where a collective timed out."""
+        """What to do, with what the lines say of a collective that timed out."""
         return "; ".join(filter(None, [_behind(self.lines), self.symptom.fix]))
+
+    @property
+    def ends_job(self) -> bool:
+        return _VERDICT.search(self.text) is not None
+
+
+@dataclass
+class _Traceback:
+    """The lines of a traceback whose last one, with the exception, is still to come.
+
+    `exception`: its name, where the first line says it, as IPython's does. `is_ignored`: by Python, such as one when it exits.
+    """
+
+    exception: str
+    is_ignored: bool
+    lines: list[str] = field(default_factory=list)
+
+    def ends_with(self, line: str) -> bool:
+        """Whether `line`, without its rank, is the last one."""
+        if len(self.lines) > _KEPT:
+            return True
+        return line.startswith(self.exception) if self.exception else re.match(r" ?[^\s│╭╰]", line) is not None
 
 
 @cache
@@ -150,7 +190,12 @@ def catalogue() -> Mapping[str, Symptom]:
     Raises:
         SymptomError: an entry is invalid.
     """
-    return toml_config.read_tables(Path(__file__).with_suffix(".toml"), Symptom, SymptomError)
+    return _catalogue().symptoms
+
+
+@cache
+def _catalogue() -> Catalogue:
+    return toml_config.read_toml(Path(__file__).with_suffix(".toml"), Catalogue, SymptomError)
 
 
 def diagnose(logs: Iterable[tuple[str, BinaryIO]], *, failed: bool = False) -> list[Finding]:
@@ -158,17 +203,24 @@ def diagnose(logs: Iterable[tuple[str, BinaryIO]], *, failed: bool = False) -> l
     failed.
 
     `failed`: the job is known to have failed, whatever losses other ranks report after the cause.
+
+    Raises:
+        SymptomError: a log cannot be unpacked.
     """
-    findings = [finding for name, file in logs for finding in _scan(name, _decoded(file), failed)]
+    findings = []
+    for name, file in logs:
+        try:
+            findings += _scan(name, _decoded(name, file), failed)
+        except (EOFError, lzma.LZMAError, zlib.error) as error:
+            raise SymptomError(f"{name}: cannot be unpacked: {error}") from None
     for finding in findings:
-        before = {earlier.name for earlier in findings if _precedes(earlier, finding)}
+        earlier_findings = [earlier for earlier in findings if _precedes(earlier, finding)]
+        before = {earlier.name for earlier in earlier_findings}
         if finding.name == "exception" and finding.kind != Kind.HINT and not before - {"failure", "exit"}:
             finding.kind = Kind.END
-        if finding.kind == Kind.KILL and before & {
-            "collective-timeout",
-            "exit",
-            "cancelled",
-        }:  # then the launcher ended it
+        if finding.kind == Kind.KILL and before & {"collective-timeout", "exit", "cancelled"}:
+            finding.kind = Kind.UNKNOWN  # the launcher ended it
+        if finding.kind == Kind.EFFECT and any("CANCELLED" in earlier.text for earlier in earlier_findings):
             finding.kind = Kind.UNKNOWN
         if finding.name == "cancelled" and "exit" in before:  # then srun ended it, because another task had failed
             finding.kind = Kind.UNKNOWN
@@ -194,50 +246,74 @@ def _precedes(earlier: Finding, later: Finding) -> bool:
     )
 
 
-def _decoded(file: BinaryIO) -> BinaryIO:
-    """`file`, unpacked if it is gzip's, and as UTF-8 if it is UTF-16, as PowerShell writes."""
+def _decoded(name: str, file: BinaryIO) -> BinaryIO:
+    """`file`, unpacked if it is of gzip, bzip2 or xz, and as UTF-8 if it is UTF-16 with its mark, as PowerShell writes."""
     buffered = file if hasattr(file, "peek") else io.BufferedReader(file)
-    if buffered.peek(2)[:2] == _GZIP:
-        buffered = io.BufferedReader(gzip.GzipFile(fileobj=buffered))
     head = buffered.peek(64)[:64]
-    is_marked = head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-    is_of_ascii = len(head) > 2 and not any(head[1::2]) and all(head[::2])
-    if not is_marked and not is_of_ascii:
+    if head.startswith(_PACKED):
+        raise SymptomError(f"{name}: packed in a way that is not read: unpack it first")
+    for start, unpack in _UNPACK.items():
+        if head.startswith(start):
+            buffered = unpack(buffered)
+            head = buffered.peek(64)[:64]
+    if head[:2] not in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
         return buffered
-    text = buffered.read().decode("utf-16" if is_marked else "utf-16-le", errors="replace")
-    return io.BytesIO(text.encode())
+    return io.BytesIO(buffered.read().decode("utf-16", errors="replace").encode())
 
 
 def _scan(log: str, file: BinaryIO, failed: bool) -> list[Finding]:
     findings: dict[tuple[str, str], Finding] = {}
-    raising: set[str] = set()  # the ranks whose traceback's last line is still to come
-    harmless: dict[bytes, bool] = {}  # lines without their digits, which a training log repeats: whether with a loss
+    tracebacks: dict[str, _Traceback] = {}  # by rank
+    ignored = -1  # the last line that says that Python ignores an exception, whose traceback follows
+    raised: dict[str, tuple[str, str]] = {}  # by rank: the key of the finding that its last traceback added
+    harmless: dict[bytes, bool] = {}  # lines without digits, which a training log repeats: whether they show progress
     next_number = 1
-    loss = 0
+    verdict = 0  # the line in which the job is ended; 0: none yet
+    progress = 0  # the last lines before it: one that shows progress, any without a symptom
+    output = 0
     while line := file.readline(_LONGEST):
         line_number = next_number
         next_number = next_number + line.endswith(b"\n")
+        line = line.replace(b"\0", b"")  # of UTF-16 without its mark, such as lines that PowerShell appends
         alike = line.translate(None, b"0123456789")
-        if (with_loss := harmless.get(alike)) is not None:
-            loss = line_number if with_loss else loss
+        if not tracebacks and (goes_on := harmless.get(alike)) is not None:
+            output = output if verdict else line_number
+            progress = line_number if goes_on and not verdict else progress
             continue
-        text = _COLOURS.sub("", line.decode(errors="replace"))
+        text = _in_english(_COLOURS.sub("", line.decode(errors="replace")))
         tag = _RANK.match(text)
         rank = tag.group(1) if tag else ""
-        name = _name(text)
+        body = text[tag.end() if tag else 0 :]
+        traceback = tracebacks.get(rank)
+        name = _name(text, traceback.lines if traceback else [])
+        is_last = False
+        context = _CONTEXT.search(text)
+        if context and context[2]:
+            ignored = line_number
         if _TRACEBACK in text:
-            raising.add(rank)
-        elif rank in raising and re.match(r" ?\S", text[tag.end() if tag else 0 :]):
-            raising.discard(rank)
+            before = body.partition(_TRACEBACK)[0].strip()
+            traceback = tracebacks[rank] = _Traceback(
+                before if before.isidentifier() else "", ignored == line_number - 1
+            )
+        elif traceback and traceback.ends_with(body):
+            del tracebacks[rank]
+            is_last = True
             name = name or ("exception" if _RAISED.match(text) else None)
-        caught = findings.get(("exception", rank))
-        if caught and _CHAINED in text and _CONTROL_FLOW.match(caught.text):
-            del findings["exception", rank]
+        elif traceback:
+            traceback.lines.append(text)
+        if traceback and traceback.is_ignored:
+            name = None
+        if context and context[1] and rank in raised:
+            findings.pop(raised.pop(rank), None)
+        if is_last:
+            raised.pop(rank, None)
         if name is None:
-            with_loss = _LOSS.search(text) is not None
-            loss = line_number if with_loss else loss
-            if len(harmless) < _REMEMBERED and not _DIGITS_MATTER.search(text.lower()):
-                harmless[alike] = with_loss
+            goes_on = _PROGRESS.search(text) is not None
+            if not verdict and text.strip():
+                output = line_number
+                progress = line_number if goes_on else progress
+            if len(harmless) < _REMEMBERED and not _DIGITS_MATTER.search(text.lower()) and not (context or is_last):
+                harmless[alike] = goes_on
             continue
         if (finding := findings.get((name, rank))) is None:
             symptom = catalogue().get(name, _UNKNOWN)
@@ -245,48 +321,84 @@ def _scan(log: str, file: BinaryIO, failed: bool) -> list[Finding]:
             finding = findings[name, rank] = Finding(
                 name, symptom, log, line_number, visible_text, rank, symptom.kind
             )
+            if is_last and name in _YIELDING and _CONTROL_FLOW.match(text):
+                raised[rank] = (name, rank)
+            if finding.ends_job:
+                verdict = verdict or line_number
         finding.times += 1
         finding.last = line_number
         if len(finding.lines) < _KEPT:
             finding.lines.append(text)
-    last = max((finding.last for finding in findings.values() if finding.kind != Kind.HINT), default=0)
-    for finding in () if failed else findings.values():
-        if (finding.name in _OPTIONAL and finding.last < loss) or (finding.kind in _GOES_ON and last < loss):
-            finding.kind = Kind.HINT
+    if verdict or not failed:
+        _demote_survived(list(findings.values()), verdict, progress, output)
     return list(findings.values())
 
 
-def _name(line: str) -> str | None:
-    """The symptom that a line shows; for an unknown one `exception`, `exit` (of a task of srun) or `failure`; None
-    for no failure."""
-    if not _WORDS.search(line.lower()) or _NO_EVIDENCE.search(line):
+def _demote_survived(findings: list[Finding], verdict: int, progress: int, output: int) -> None:
+    """Make hints of what the job survived: the log goes on after it, until the job ends or is ended in line `verdict`."""
+    findings = [finding for finding in findings if finding.kind != Kind.HINT]
+    if verdict:
+        findings = [finding for finding in findings if finding.line < verdict]
+    ends = [min(finding.last, verdict or finding.last) for finding in findings]
+    last = max(ends, default=0)
+    for finding, end in zip(findings, ends, strict=True):
+        is_of_shell = verdict and not _EXCEPTION.match(finding.text)
+        is_optional = finding.name in _OPTIONAL and end < (output if is_of_shell else progress)
+        if is_optional or (finding.kind in _GOES_ON and last < progress):
+            finding.kind = Kind.HINT
+
+
+def _in_english(line: str) -> str:
+    for english, pattern in _translations():
+        line = pattern.sub(english, line)
+    return line
+
+
+def _name(line: str, traceback: list[str]) -> str | None:
+    """The symptom that a line after the lines of a `traceback` shows; for an unknown one `exception`, `exit` (of a task of srun)
+    or `failure`; None for no failure."""
+    if _NO_EVIDENCE.search(line):
         return None
-    name = next((name for name, pattern in _patterns() if pattern.search(line)), None)
-    if name is None and _EXCEPTION.match(line):
+    for name, pattern, within in _patterns():
+        if pattern.search(line) and (within is None or any(map(within.search, traceback))):
+            return name
+    if _EXCEPTION.match(line):
         return "failure" if _PASSED_ON.search(line) else "exception"
-    if name is None and "Exited with exit code" in line:
+    if "Exited with exit code" in line:
         return "exit"
-    return name or ("failure" if _FAILURE.search(line) else None)
+    return "failure" if _FAILURE.search(line) else None
 
 
 @cache
-def _patterns() -> list[tuple[str, re.Pattern[str]]]:
-    return [(name, re.compile("|".join(symptom.patterns))) for name, symptom in catalogue().items()]
+def _translations() -> list[tuple[str, re.Pattern[str]]]:
+    return [(english, re.compile(texts)) for english, texts in _catalogue().english.items()]
+
+
+@cache
+def _patterns() -> list[tuple[str, re.Pattern[str], re.Pattern[str] | None]]:
+    return [
+        (name, re.compile("|".join(symptom.patterns)), re.compile(symptom.within) if symptom.within else None)
+        for name, symptom in catalogue().items()
+    ]
 
 
 def _behind(lines: Iterable[str]) -> str:
-    """Which rank waits in another collective than most, from the lines of NCCL's watchdog; "" if none does."""
+    """Which rank waits in another collective than most, or that all wait in the first one, from the lines of NCCL's watchdog."""
     first: dict[str, str] = {}
     for rank, number, operation in (match.groups() for line in lines if (match := _WATCHDOG.search(line))):
         first.setdefault(rank, f"{operation} number {number}")
     most_common = Counter(first.values()).most_common(1)
     outliers = {rank: where for rank, where in first.items() if where != most_common[0][0]}
     if not outliers:
-        return ""
+        return _FIRST_COLLECTIVE if most_common and re.search(" number [01]$", most_common[0][0]) else ""
     ranks = ", ".join(f"rank {rank} waits in {where}" for rank, where in sorted(outliers.items())[:4])
     return f"{ranks}, the others in {most_common[0][0]}: look there first"
 
 
+_FIRST_COLLECTIVE = (
+    "the very first collective never completed: NCCL_P2P_DISABLE=1 tells whether the links between GPUs are at fault, "
+    "`sbatch --exclude=NODE` whether the node is"
+)
 _UNKNOWN = Symptom(
     title="Not recognised: an error of the program itself, or one that is not in the catalogue",
     patterns=(),

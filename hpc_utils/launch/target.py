@@ -111,6 +111,8 @@ class Target:
             return (
                 f"{ranks} ranks need {layout.nodes} nodes of {per_node}: at most {self.most_nodes} on {self.hardware}"
             )
+        if device == "cuda" and not (self.gpus or self.gpu) and (self.is_here or self.cluster_file):
+            return f"device=cuda on {self.hardware}: no GPU"
         threads = parameters.get("threads_per_rank")
         if self.cores and isinstance(threads, int) and threads > self.cores:
             return f"more threads than the {counted(self.cores, 'core')} of a node ({self.hardware})"

@@ -46,7 +46,7 @@ def test_a_file_system_error_names_the_file_and_others_keep_their_traceback(
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (["submit", "laptop"], 2, "--cluster NAME is required: leonardo, "),
+        (["submit", "laptop"], 2, "--cluster NAME is required: ibex, "),
         (["verify", "x", "--tolerance", "nan"], 2, "nan is not a finite number"),
         (["export", "laptop-efficiency", "--results", "epyc-2core", "--output", "{}/figures"], 1, "error: {}"),
         (["export"], 2, "either a FIGURE or --list"),

@@ -126,7 +126,7 @@ name = "own"
 notebook = "02_ddp"
 ranks = [1, 2]
 """
-SITE = 'title = "S"\n[nodes.c]\npartition = "c"\ncores = 2\nprecisions = ["fp32"]\n'
+SITE = 'title = "S"\n[nodes.c]\npartition = "c"\ncores = 2\nmost_nodes = 2\nprecisions = ["fp32"]\n'
 
 
 def test_a_notebook_of_the_clone_is_found_from_any_folder(bench, monkeypatch):

@@ -10,6 +10,7 @@ a gap of a millisecond has another cause on the host.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,8 @@ KEYS = (
 )  # fmt: skip
 COLUMNS = (
     *KEYS, "idle_ns", "overlapped_ns", "unknown_ns", "pageable_copies", "between_steps_ns", "otherwise_idle_ns",
-    "short_gaps_ns", "launched_late_ns", "remarks",
+    "short_gaps_ns", "launched_late_ns", "short_late_ns", "updating_ns", "zeroing_ns",
+    "pauses", "remarks",
 )  # fmt: skip
 
 NO_COMMUNICATION = "several devices but no communication kernel: the time of communication is not known"
@@ -50,7 +52,11 @@ def breakdown(timeline: Timeline, *, several: bool = False) -> dict[str, Any]:
     between_steps_ns: idle outside data ranges, in long gaps in which the host was in no phase. None unless the
         program marks its steps (or forward with backward or optimizer).
     otherwise_idle_ns: the rest of idle. short_gaps_ns: of it, in gaps shorter than `verdict.LONG_GAP`.
-    launched_late_ns: of it, before the host had launched what came next. None without launch times.
+    launched_late_ns: of it, before the host had launched what came next; short_late_ns: of that, in short gaps. None
+        without launch times.
+    updating_ns, zeroing_ns: idle while the host was in the optimizer, and in its zero_grad; 0 if they are not marked.
+    pauses: of otherwise_idle_ns in long gaps, by what the host was in: the shortest range, operator, call or frame around half
+        of the gap; "": nothing was recorded.
     remarks: the timeline's, and what to know about these numbers.
 
     Args:
@@ -99,35 +105,58 @@ def breakdown_table(timelines: Iterable[Timeline]) -> pd.DataFrame:
     import pandas as pd
 
     frame = pd.DataFrame(breakdowns(timelines), columns=COLUMNS)
-    return frame.astype({name: "Int64" for name in frame if name != "remarks"})
+    return frame.astype({name: "Int64" for name in frame if name not in ("pauses", "remarks")})
 
 
-def _idle(timeline: Timeline, start: np.ndarray, end: np.ndarray) -> dict[str, int | None]:
+def _idle(timeline: Timeline, start: np.ndarray, end: np.ndarray) -> dict[str, Any]:
     """`start`, `end`: the gaps, of which the first and the last may be empty."""
     data = phases.windows(timeline.ranges, Phase.DATA)
     loader = int(intervals.overlap(start, end, data).sum()) if len(data[0]) else None
     explained = data
     between_steps = None
     marked = set(phases.marked(timeline.ranges))
+    long = end - start >= LONG_GAP
     if Phase.STEP in marked or (Phase.FORWARD in marked and marked & {Phase.BACKWARD, Phase.OPTIMIZER}):
-        long = end - start >= LONG_GAP
         outside_phases = intervals.difference((start[long], end[long]), phases.windows(timeline.ranges, *Phase))
         between_steps = intervals.length(outside_phases)
         explained = intervals.union(*map(np.concatenate, zip(data, outside_phases, strict=True)))
     unexplained = end - start - intervals.overlap(start, end, explained)
+    zeroing = timeline.ranges.where(
+        np.array(["zero_grad" in name for name in timeline.ranges.names], bool)[timeline.ranges.name]
+    ).union()
+    updating = intervals.difference(phases.windows(timeline.ranges, Phase.OPTIMIZER), zeroing)
+    late = _launched_late(timeline.ops, start, end, explained)
     return {
         "loader_wait_ns": loader,
         "between_steps_ns": between_steps,
         "otherwise_idle_ns": int(unexplained.sum()),
-        "short_gaps_ns": int(unexplained[end - start < LONG_GAP].sum()),
-        "launched_late_ns": _launched_late(timeline.ops, start, end, explained),
+        "short_gaps_ns": int(unexplained[~long].sum()),
+        "launched_late_ns": None if late is None else int(late.sum()),
+        "short_late_ns": None if late is None else int(late[~long].sum()),
+        "updating_ns": int(intervals.overlap(start, end, updating).sum()),
+        "zeroing_ns": int(intervals.overlap(start, end, zeroing).sum()),
+        "pauses": _pauses(timeline.host, start[long], end[long], unexplained[long]),
     }
 
 
-def _launched_late(ops: Events, start: np.ndarray, end: np.ndarray, explained: intervals.Set) -> int | None:
-    """ns of the gaps, outside `explained`, before the work behind each gap was launched."""
+def _pauses(host: Events | None, start: np.ndarray, end: np.ndarray, unexplained: np.ndarray) -> Counter[str]:
+    """Unexplained ns of these gaps by name, as `breakdown` has them."""
+    pauses = Counter()
+    host = Events.ranges([], [], []) if host is None else host
+    steps = [number for number, name in enumerate(host.names) if phases.phase_of(name) == Phase.STEP]
+    host = host.where(~np.isin(host.name, steps))
+    for begin, until, ns in zip(start.tolist(), end.tolist(), unexplained.tolist(), strict=True):
+        inside = np.minimum(host.end, until) - np.maximum(host.start, begin)
+        around = np.flatnonzero(2 * inside >= until - begin)[::-1]
+        shortest = around[np.argsort((host.end - host.start)[around], kind="stable")][:1]
+        pauses["".join(host.names[number] for number in host.name[shortest])] += ns
+    return +pauses
+
+
+def _launched_late(ops: Events, start: np.ndarray, end: np.ndarray, explained: intervals.Set) -> np.ndarray | None:
+    """ns of each gap, outside `explained`, before the work behind each gap was launched."""
     if len(ops) and np.all(ops.launched < 0):
         return None
     launched = np.append(ops.launched, -1)[np.searchsorted(ops.start, end)]
     until = np.where(launched < 0, start, np.clip(launched, start, end))
-    return int((until - start - intervals.overlap(start, until, explained)).sum())
+    return until - start - intervals.overlap(start, until, explained)

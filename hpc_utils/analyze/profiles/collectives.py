@@ -4,14 +4,13 @@ A rank that starts a collective early waits inside its kernel for the last rank,
 a collective over its ranks therefore approximates its time on the wire, and the rest of a longer kernel is waiting. Durations
 need no common clock. On each rank waiting comes first: the last `wire` ns of its kernel are the wire's.
 
-Collectives are matched by process group and name, in the order of their occurrence. Sends and receives are omitted:
-they are between two ranks, whose waiting belongs to the schedule (pipelines), not to stragglers.
+Collectives are matched by process group and name, in the order of their occurrence. Sends and receives are omitted, unless a
+collective is made of them: they are between two ranks, whose waiting belongs to the schedule (pipelines), not to stragglers.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 
 SHIFTS = 1000  # positions tried to align a rank's collectives with those of a rank that recorded fewer
 
-_PAIRS = re.compile(r"send|recv|p2p|point_?to_?point", re.I)
 Key = tuple[str, str]  # process group ("": not known), kernel name
 
 
@@ -204,7 +202,7 @@ def collectives_table(timelines: Sequence[Timeline]) -> pd.DataFrame:
 
 def _collectives(timeline: Timeline) -> Events:
     ops = (timeline.ops or Events.ranges([], [], [])).of_kind(COMMUNICATION)
-    pairs = [number for number, name in enumerate(ops.names) if _PAIRS.search(name)]
+    pairs = [number for number, name in enumerate(ops.names) if kernels.PAIRS.search(name)]
     return ops.where(~np.isin(ops.name, pairs))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -24,12 +25,16 @@ MATRIX = (kernels.CONVOLUTION, kernels.GEMM, kernels.ATTENTION)
 _SHARES = {
     "busy": "busy_ns", "computing": "compute_ns", "exposed": "exposed_communication_ns", "loader": "loader_wait_ns",
     "outside": "between_steps_ns", "remaining": "otherwise_idle_ns", "late": "launched_late_ns",
-    "short": "short_gaps_ns", "unknown": "unknown_ns",
+    "short": "short_gaps_ns", "short_late": "short_late_ns", "unknown": "unknown_ns",
+    "updating": "updating_ns", "zeroing": "zeroing_ns",
 }  # fmt: skip
 _EVIDENCE = [
     ("exposed on the wire", "wire"), ("exposed waiting for other ranks", "waiting"), ("loader idle", "loader"),
     ("idle between steps, unmarked", "outside"), ("input copies with nothing beside", "copies"),
 ]  # fmt: skip
+
+
+LONGEST = 3  # measured kernels that are named
 
 
 class Devices:
@@ -44,18 +49,19 @@ class Devices:
             exposed: communication and nothing computed; where collectives are matched, it falls into
                 wire: on the wire, sends and receives included, and waiting: for other ranks.
             loader: idle while the host waits for data. outside: idle between steps; remaining: idle otherwise, of which late:
-                before its work was launched, and short: in short gaps (see `breakdown`).
+                before its work was launched, short: in short gaps, and short_late: both (see `breakdown`).
+            updating, zeroing: idle while the host is in the optimizer, and in its zero_grad.
             copies: copies to the device, and nothing else. moves: other memory operations, and nothing else.
         replayed: whether CUDA graphs start most of the work: more than `MANY` operations a launch.
         kernels: compute kernels, of the device with fewest. median_kernel: ns, of compute kernels.
-        classes: ns of compute kernels by class.
+        kernel_ns: of compute kernels by name. exposed_ns: of communication by name, where nothing is computed.
     """
 
     def __init__(self, reports: Reports) -> None:
         timelines = self.timelines = reports.worked
         all_parts = zip(reports.timelines, reports.parts, strict=True)
         self.parts = [part for timeline, part in all_parts if timeline.worked]
-        self.span = sum(part["span_ns"] for part in self.parts)
+        self.span = max(sum(part["span_ns"] for part in self.parts), 1)
         matched = collectives.match(timelines) if world(timelines)[0] > 1 else ()
         self.matched = matched or None
         self.straggler = collectives.straggler(matched) if matched else None
@@ -77,7 +83,12 @@ class Devices:
         self.kernels = min(map(len, compute))
         medians = [np.median(ops.end - ops.start) for ops in compute if len(ops)]
         self.median_kernel = float(np.median(medians)) if medians else 0.0
-        self.classes = kernels.class_ns(timelines)
+        self.kernel_ns = kernels.kernel_ns(timelines)
+        self.exposed_ns = Counter()
+        for ops in (timeline.ops for timeline in timelines):
+            for name in np.unique(ops.name[ops.kind == COMMUNICATION]).tolist():
+                sent = ops.where((ops.kind == COMMUNICATION) & (ops.name == name)).union()
+                self.exposed_ns[ops.names[name]] += intervals.outside(sent, ops.union(COMPUTE))
 
     def _share(self, column: Sequence[int | None]) -> float | None:
         """The share of the time of the devices whose value is known."""
@@ -95,14 +106,29 @@ class Devices:
         """The fewest steps that any device with marked steps has; 0: none are marked."""
         return min(filter(None, map(len, self.steps)), default=0)
 
+    def pauses(self, place: int | None = None) -> list[tuple[str, int]]:
+        """What the hosts were in during long gaps, as `breakdown` names it, and its ns, the longest first; of one device if given."""
+        parts = self.parts if place is None else [self.parts[place]]
+        return sum((part["pauses"] for part in parts), Counter()).most_common()
+
     def of_straggler(self, column: str) -> list[int | None]:
         """A column of `parts`: the straggler's value, then the others'."""
         values = [part[column] for part in self.parts]
         return [values.pop(self.straggler.column), *values]
 
-    def class_share(self, names: Sequence[KernelClass]) -> float:
-        """The share of these classes in the compute kernels' time."""
-        return sum(self.classes.get(name, 0) for name in names) / max(sum(self.classes.values()), 1)
+    def class_share(self, names: Sequence[KernelClass], precisions: Sequence[str] | None = None) -> float:
+        """The share of these classes, in these precisions if given, in the compute kernels' time."""
+        ns = (
+            ns
+            for name, ns in self.kernel_ns.items()
+            if kernels.classify(name) in names and (precisions is None or kernels.precision(name) in precisions)
+        )
+        return sum(ns) / max(sum(self.kernel_ns.values()), 1)
+
+    @property
+    def autocast(self) -> bool:
+        """Whether kernels named as 16 bits (or 8) take most of the time in matrices."""
+        return self.class_share(MATRIX, kernels.HALF) > self.class_share(MATRIX) / 2
 
     def evidence(self) -> list[Evidence]:
         """What decides, in the order of the thresholds, then further measurements."""
@@ -135,6 +161,7 @@ class Counters:
     Attributes:
         sm, dram, tensor: of the SMs, of the memory's bandwidth, of the tensor pipe.
         efficiency: of each kernel the peak that it is nearest to: arithmetic, caches or memory.
+        longest: (name, GPU and time, the nearest peak, the share of it) of the `LONGEST` kernels that take most time.
 
     Args:
         measured: columns as of `ncu.read_kernels`.
@@ -143,6 +170,7 @@ class Counters:
     def __init__(self, measured: Mapping[str, Any]) -> None:
         names = ("sm_share", "dram_share", "tensor_share", "memory_share", "duration_ns")
         sm, dram, tensor, memory, weights = (np.asarray(measured[name], float) for name in names)
+        peaks = {"the SMs": sm, "DRAM": dram, "caches and DRAM": memory}
 
         def mean(values: np.ndarray) -> float:
             finite = np.isfinite(values * weights) & (weights > 0)
@@ -150,6 +178,18 @@ class Counters:
 
         self.sm, self.dram, self.tensor = mean(sm), mean(dram), mean(tensor)
         self.efficiency = mean(np.fmax(np.fmax(sm, memory), dram))
+        names = np.array(
+            [
+                f"{kernels.short(name)} on {gpu}"
+                for name, gpu in zip(measured["name"], measured["device"], strict=True)
+            ]
+        )
+        times = {name: np.nansum(weights[names == name]) for name in set(names.tolist())}
+        self.longest = []
+        for name in sorted(times, key=times.get, reverse=True)[:LONGEST]:
+            shares = {peak: mean(np.where(names == name, values, np.nan)) for peak, values in peaks.items()}
+            peak = max(shares, key=lambda peak: np.nan_to_num(shares[peak], nan=-1.0))
+            self.longest.append((f"{name}, {times[name] / 1e3:,.4g} us", peak, shares[peak]))
 
     @property
     def moving(self) -> bool | None:
@@ -162,6 +202,7 @@ class Counters:
             percent("kernels' use of the SMs", self.sm),
             percent("kernels' use of DRAM bandwidth", self.dram),
             percent("kernels' use of tensor cores", self.tensor),
+            *(percent(f"{kernel}, of the peak of {peak}", share) for kernel, peak, share in self.longest),
         ]
 
 

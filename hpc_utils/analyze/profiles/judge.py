@@ -17,23 +17,25 @@ from hpc_utils.plural import counted
 
 from . import kernels, peaks
 from .devices import FEW_OPERATIONS, MATRIX, Counters, Devices
-from .peaks import Peak
 from .phases import PARTS, Phase
 from .readers import Reports
-from .timeline import Timeline, world
+from .timeline import NO_KERNELS, Timeline, world
 from .verdict import (
     CAUSED,
     EFFICIENCY,
     EXPLAINED,
     EXPOSED,
+    IDLE,
     LIMITS,
     LOAD,
     LOADER,
+    LONG_GAP,
     LOW_INTENSITY,
     MANY,
     SHORT_KERNEL,
     SLOWED,
     STEPS,
+    UNCLASSIFIED,
     UTILISATION,
     Advice,
     Bound,
@@ -49,15 +51,76 @@ from .verdict import (
 
 # Options, and words of the advice that a run follows if they are not plain.
 FOLLOWED = {"comm_hook": "compression", "compile": "torch.compile", "fused_optimizer": "fused optimizer"}
-FOLLOWED |= {"precision": "autocast", "channels_last": "channels_last", "step_graph": "CUDA graph"}
-PLAIN = ["None", "False", "none", "off", "fp32", "tf32"]
-MOST = 3  # pieces of advice
+FOLLOWED |= {
+    "loader": "loader=device",
+    "precision": "autocast",
+    "channels_last": "channels_last",
+    "step_graph": "CUDA graph",
+}
+PLAIN = ["None", "False", "none", "off", "fp32", "tf32", "host"]
+MOST = 4  # pieces of advice
 COMMUNICATION = "communication"  # that the backward pass does not hide, beside the phases of the host
 
+# What helps collectives: their kinds, the part of their time that it saves at most, precisions that it does not help, the action.
+SHARDED = (kernels.ALL_GATHER, kernels.REDUCE_SCATTER)
+TRIES = (
+    ([kernels.ALL_REDUCE], 1, (), "hide more of it behind the backward pass: smaller or larger buckets (bucket_mb)"),
+    (
+        [kernels.ALL_REDUCE],
+        1 / 2,
+        kernels.HALF,
+        "send gradients in 16 bits: half the bytes (DDP's bf16 compression hook)",
+    ),
+    ([kernels.ALL_REDUCE], 1 / 2, (), "add up the gradients of two batches before each all-reduce (no_sync)"),
+    (
+        SHARDED,
+        1,
+        (),
+        "wrap each block on its own and prefetch the next one's parameters while it computes (FSDP: fully_shard on "
+        "blocks, set_modules_to_forward_prefetch; ZeRO: overlap_comm)",
+    ),
+    (
+        SHARDED,
+        1,
+        (),
+        "on several nodes, hybrid sharding: parameters are sharded within a node only (2-D mesh, HYBRID_SHARD)",
+    ),
+    (
+        [kernels.ALL_GATHER],
+        1 / 2,
+        (),
+        "where memory allows, keep parameters from forward to backward: no second all-gather (reshard_after_forward=False)",
+    ),
+    ([kernels.ALL_TO_ALL], 1, (), "overlap it with computing: shared experts, or the other half of the batch"),
+    (
+        [kernels.ALL_TO_ALL],
+        1,
+        (),
+        "place experts (or parts of sequences) so that most of the bytes stay within a node",
+    ),
+    (
+        [kernels.BROADCAST],
+        1,
+        (),
+        "where memory allows, plain DDP: ZeRO-1 broadcasts the updated parameters after each step",
+    ),
+    (
+        ["", "gather", "scatter"],
+        1,
+        (),
+        "start it earlier, beside computing; pipelines: more micro-batches, or an interleaved schedule",
+    ),
+)
 SLOW_KERNELS = "the measured kernels reach less than half of every peak: latency limits them, or they are too small"
-COUNTERS = Advice("measure the longest kernels with Nsight Compute: do they use the tensor cores?", "the next step")
 IF_FP32 = ", if this ran in fp32"  # dropped where that is known
+WORKERS = "more loader workers that persist and prefetch (num_workers)"
+ON_DEVICE = "all images on the device from the start (loader=device)"
+DECODED = "decode once, before training, or augment whole batches"
+SAME_TIME = "tries with the same bound save the same time: their gains do not add up"
 STEP_GRAPH = "the whole step as one CUDA graph (step_graph=true; torch.cuda.graph in a loop of your own)"
+CUDA_ACTIVITY = Advice(
+    "record CUDA's activity: ProfilerActivity.CUDA, one profiler at a time", "shows what the device does"
+)
 UNEXPLAINED = (
     Advice("mark data, forward, backward and optimizer with ranges and profile again", "shows what waits"),
     Advice(
@@ -69,11 +132,22 @@ UNEXPLAINED = (
 def judge(reports: Reports) -> Verdict:
     """What limits the run of these profiles, by everything in them, and what to try that it does not do already."""
     verdict = _judge(reports)
+    advice = verdict.advice
+    ours = ":" not in reports.config.get("workload", ":")
+    if ours and reports.config.get("loader", "workers") != "workers":  # batches are gathered in memory
+        undecoded = [proposal for proposal in advice if proposal.action != DECODED]
+        advice = [proposal._replace(action=proposal.action.replace(WORKERS, ON_DEVICE)) for proposal in undecoded]
     done = [words for option, words in FOLLOWED.items() if str(reports.config.get(option)) not in PLAIN]
-    advice = [proposal for proposal in verdict.advice if not any(words in proposal.action for words in done)]
+    advice = [proposal for proposal in advice if not any(words in proposal.action for words in done)]
     if reports.config.get("precision") == "fp32":
         advice = [proposal._replace(action=proposal.action.replace(IF_FP32, "")) for proposal in advice]
-    return replace(verdict, advice=tuple(advice[:MOST]))
+    advice.sort(key=lambda proposal: -(proposal.at_most or 0))
+    advice = advice[:MOST]
+    remarks = verdict.remarks
+    gains = [proposal.at_most for proposal in advice if proposal.at_most]
+    if len(gains) > len(set(gains)):
+        remarks += (SAME_TIME,)
+    return replace(verdict, advice=tuple(advice), remarks=remarks)
 
 
 def _judge(reports: Reports) -> Verdict:
@@ -86,6 +160,8 @@ def _judge(reports: Reports) -> Verdict:
         return _by_phases(reports.phases, timelines, measured, remarks, _disturbed(reports))
     if measured is not None:
         return _by_counters(measured, remarks)
+    if NO_KERNELS in remarks:
+        return undecided(NO_KERNELS, (CUDA_ACTIVITY, *UNEXPLAINED), remarks)
     return undecided("the profiles have no operators, no phases and no counters", UNEXPLAINED, remarks)
 
 
@@ -102,7 +178,7 @@ def _by_devices(reports: Reports, measured: Counters | None, remarks: list[str])
         remarks.append("no data ranges in the profile: loader idle is the data phase of the run's own records")
     evidence = [*devices.evidence(), *(measured.evidence() if measured else ())]
     losses = sorted(filter(None, (rule(devices) for rule in LOSSES)), key=lambda loss: -loss.share)
-    if not losses and shares["busy"] < UTILISATION:
+    if not losses and shares["remaining"] >= 1 - UTILISATION:
         idle = 1 - shares["busy"]
         advice = [UNEXPLAINED[bool(devices.marked_steps)], *saving(idle, "then remove the cause")]
         return undecided(f"the device is idle {idle:.0%} of the time for no known reason", advice, remarks, evidence)
@@ -135,6 +211,8 @@ def _doubts(devices: Devices, timelines: Sequence[Timeline]) -> list[Doubt]:
         doubts.append(Doubt(0.9, "waits for data are not marked"))
     if unknown > 0.1 * devices.shares["busy"]:
         doubts.append(Doubt(0.7, f"{unknown:.0%} of the time goes to work of unknown kind"))
+    if (other := devices.class_share([kernels.OTHER])) > UNCLASSIFIED:
+        doubts.append(Doubt(0.7, f"{other:.0%} of the compute time goes to kernels of unknown kind"))
     return doubts
 
 
@@ -166,7 +244,9 @@ def _by_phases(
     doubts = [Doubt(0.6, "from the phases of the host only"), *disturbed]
     losses = [waiting_for_data(data)]
     if wire is not None:
-        losses.append(communicating(wire, Doubt(0.7, "waiting for slower ranks is counted too")))
+        losses.append(
+            communicating(wire, {kernels.ALL_REDUCE: wire}, Doubt(0.7, "waiting for slower ranks is counted too"))
+        )
     elif world(timelines)[1] > 1:
         doubts.append(Doubt(0.7, "the all-reduce is inside the backward phase"))
     if not any(losses):
@@ -175,7 +255,8 @@ def _by_phases(
         action = f"profile what the phases are made of: -p profile={'cpu' if timelines else 'torch'}"
         advice = [Advice(action, "shows where the time goes inside")]
         advice.append(Advice("more devices: computing takes the time", "at most in proportion"))
-        losses = [Loss(Bound.COMPUTE, work, within([(data, LOADER), (wire, EXPOSED)]), "", reason, advice)]
+        bound = Bound.COMPUTE if work >= UTILISATION else Bound.BALANCED
+        losses = [Loss(bound, work, within([(data, LOADER), (wire, EXPOSED)]), "", reason, advice)]
     return max(filter(None, losses), key=lambda loss: loss.share).verdict(doubts, evidence, remarks)
 
 
@@ -193,21 +274,23 @@ def _by_counters(measured: Counters, remarks: Sequence[str]) -> Verdict:
             "a larger batch, or fewer and fused kernels: more work a launch", "as far as they are too small"
         )
         return undecided(SLOW_KERNELS, [larger, whole_steps], remarks, evidence)
+    kernel, peak, share = measured.longest[0]
     if measured.moving:
         bound = Bound.MEMORY
         best = measured.dram
-        peak = "the memory's bandwidth"
-        advice = moving_bytes(1.0)
+        actions = (
+            "fuse it with the kernels around it",
+            "move fewer bytes: a narrower type, or reuse in registers and caches",
+        )
     else:
         bound = Bound.COMPUTE
         best = measured.sm
-        peak = "what the SMs can do"
-        advice = computing()
-    reason = f"the measured kernels reach {best:.0%} of {peak}; the rest of the run was not measured"
-    advice = [
-        *(Advice(proposal.action, "of the measured kernels' time only") for proposal in advice[:2]),
-        whole_steps,
-    ]
+        matrices = "tensor cores: 16 bits or TF32, and sizes that are multiples of 8"
+        actions = ["fewer or narrower operations"]
+        if kernels.classify(kernel) in MATRIX and not measured.tensor > 0.1:
+            actions.append(matrices)
+    reason = f"{kernel}, reaches {share:.0%} of the peak of {peak}; the rest of the run was not measured"
+    advice = [*(Advice(action, "of the measured kernels' time only") for action in actions), whole_steps]
     return Loss(bound, best, beyond(best, EFFICIENCY), "", reason, advice).verdict([Doubt(0.5)], evidence, remarks)
 
 
@@ -216,22 +299,29 @@ def _by_counters(measured: Counters, remarks: Sequence[str]) -> Verdict:
 
 def communication(devices: Devices) -> Loss | None:
     if devices.matched is not None:
-        return communicating(devices.shares["wire"])
+        return communicating(devices.shares["wire"], devices.exposed_ns)
     why = "wire time and waiting are not separated: that takes the collectives of several ranks"
-    return communicating(devices.shares["exposed"] or 0.0, Doubt(0.7, why))
+    return communicating(devices.shares["exposed"] or 0.0, devices.exposed_ns, Doubt(0.7, why))
 
 
-def communicating(share: float, *doubts: Doubt) -> Loss | None:
-    """`share`: of the time on the wire without concurrent compute."""
+def communicating(share: float, by_name: Mapping[str, float], *doubts: Doubt) -> Loss | None:
+    """`share`: of the time on the wire without concurrent compute; `by_name`: how it is divided among collectives."""
     if share < EXPOSED:
         return None
-    advice = saving(share, "hide more of it behind the backward pass: smaller or larger buckets (bucket_mb)")
-    advice += saving(
-        share / 2,
-        "send gradients in 16 bits: half the bytes (DDP's bf16 compression hook)",
-        "add up the gradients of two batches before each all-reduce (no_sync)",
-    )
+    advice = sending(share, by_name)
     return Loss(Bound.COMMUNICATION, share, beyond(share, EXPOSED), "on the wire", advice=advice, doubts=doubts)
+
+
+def sending(share: float, by_name: Mapping[str, float]) -> list[Advice]:
+    advice = []
+    for kinds, part, excluded, action in TRIES:
+        touched = sum(
+            value
+            for name, value in by_name.items()
+            if kernels.collective(name) in kinds and kernels.precision(name) not in excluded
+        )
+        advice += saving(share * part * touched / max(sum(by_name.values()), 1e-9), action)
+    return advice
 
 
 def straggler(devices: Devices) -> Loss | None:
@@ -275,8 +365,20 @@ def _why_late(devices: Devices) -> str:
     ):
         straggler_ns, *others_ns = devices.of_straggler(name)
         if straggler_ns is not None and None not in others_ns and straggler_ns - np.median(others_ns) >= enough:
-            return text.format(straggler_ns / 1e6, np.median(others_ns) / 1e6)
+            return text.format(straggler_ns / 1e6, np.median(others_ns) / 1e6) + _longer(devices, name)
     return "clocks, temperature, throttling, and other jobs on its node"
+
+
+def _longer(devices: Devices, waited: str) -> str:
+    """The kernel of the straggler that takes longer than on the others, or what its host was in meanwhile."""
+    column = devices.straggler.column
+    if waited != "compute_ns":
+        names = [name for name, _ in devices.pauses(column) if name]
+        return f" in {names[0]}" if names and waited == "idle_ns" else ""
+    times = [kernels.kernel_ns([timeline]) for timeline in devices.timelines]
+    late = times.pop(column)
+    name = max(late, key=lambda name: late[name] - np.median([other[name] for other in times]))
+    return f", most of it in {kernels.short(name)}"
 
 
 def loading(devices: Devices) -> Loss | None:
@@ -288,10 +390,10 @@ def waiting_for_data(loader: float, outside: float = 0.0, copies: float = 0.0, p
     """`loader`, `outside`, `copies`: shares of the time: idle for the loader, idle between steps, copying input with nothing
     beside; `pageable`: copies from memory that is not pinned."""
     limit = LIMITS["loader"]
-    idle = loader + outside
+    idle = loader + outside if max(loader, outside) >= limit else 0.0
     margin = max(beyond(idle, limit), beyond(copies, LIMITS["copies"]))
     copies = copies if copies >= LIMITS["copies"] else 0.0
-    if idle < limit and not copies:
+    if not idle and not copies:
         return None
     advice, doubts = [], []
     if loader < limit and not copies:
@@ -301,23 +403,23 @@ def waiting_for_data(loader: float, outside: float = 0.0, copies: float = 0.0, p
     if copies:
         copied = f" ({pageable:,} copies are pageable)" if pageable else ""
         advice += saving(copies, f"pin the host's memory and copy with non_blocking=True{copied}")
-    if idle >= limit:
-        advice += saving(idle, "more loader workers that persist and prefetch (num_workers)")
+    if idle:
+        advice += saving(idle, WORKERS)
         if outside > loader:
             mark = "mark the wait for a batch with a range `data`"
             advice.append(Advice(mark, "replaces the guess by a measurement"))
-        advice += saving(idle, "decode once, before training, or augment whole batches")
+        advice += saving(idle, DECODED)
     else:
         advice += saving(copies, "copy the next batch on a stream of its own, beside this one's kernels")
     return Loss(Bound.INPUT, idle + copies, margin, "waiting for data", advice=advice, doubts=doubts)
 
 
 def launching(devices: Devices) -> Loss | None:
-    busy, share, late = (devices.shares[name] for name in ("busy", "remaining", "late"))
-    if busy >= UTILISATION or share < (1 - busy) / 2 or devices.kernels < MANY:
+    busy, share, late = (devices.shares[name] for name in ("busy", "short", "short_late"))
+    if busy >= UTILISATION or share < IDLE * (1 - busy) or devices.kernels < MANY:
         return None
     doubts = []
-    brief = devices.median_kernel < SHORT_KERNEL and devices.shares["short"] > EXPLAINED * share
+    brief = devices.median_kernel < SHORT_KERNEL
     if late is None or late <= EXPLAINED * share:
         if not brief:
             return None
@@ -329,14 +431,39 @@ def launching(devices: Devices) -> Loss | None:
     advice = []
     if not devices.replayed and any(timeline.device is not None for timeline in devices.timelines):
         advice += saving(share if late is None else late, STEP_GRAPH)
-    advice += saving(
-        share,
-        "torch.compile: fewer kernels to launch",
-        "a larger batch per device: as many launches for more work",
-        "a fused optimizer (fused=True), and no .item() or print of a tensor inside the step",
-    )
-    margin = min(1.0, (UTILISATION - busy) / (1 - UTILISATION))
-    return Loss(Bound.LAUNCH, share, margin, "waiting for launches", advice=advice, doubts=doubts)
+    updating, zeroing = (devices.shares[name] for name in ("updating", "zeroing"))
+    advice += saving(zeroing, "zero_grad(set_to_none=True): no kernels that fill gradients with zeros")
+    advice += saving(updating, "a fused optimizer (fused=True)")
+    advice += saving(share - updating - zeroing, "torch.compile: fewer kernels to launch")
+    advice += saving(share, "a larger batch per device: as many launches for more work")
+    return Loss(Bound.LAUNCH, share, _idle_margin(busy), "waiting for launches", advice=advice, doubts=doubts)
+
+
+def pausing(devices: Devices) -> Loss | None:
+    busy, share, late = (devices.shares[name] for name in ("busy", "remaining", "late"))
+    share -= devices.shares["short"]
+    if busy >= UTILISATION or share < IDLE * (1 - busy):
+        return None
+    pauses = dict(devices.pauses())
+    unnamed = pauses.pop("", 0) / devices.span
+    if unnamed > (1 - EXPLAINED) * share and (
+        late is None or late - devices.shares["short_late"] <= EXPLAINED * share
+    ):
+        return None
+    reason = f"in {share:.0%} of the time the device idles in gaps of more than {LONG_GAP / 1e6:.0f} ms: the host was busy elsewhere"
+    advice = []
+    for name, ns in list(pauses.items())[:2]:
+        advice += saving(ns / devices.span, f"look at {name}: the host is in it meanwhile")
+    if unnamed:
+        reason += "" if pauses else ", and nothing that was recorded is around it"
+        mark = "mark what the host does there with ranges (record_function, NVTX), or record stacks (with_stack=True)"
+        advice += saving(unnamed, mark)
+    advice += saving(share, f"if it is the loader: {WORKERS}")
+    return Loss(Bound.HOST, share, _idle_margin(busy), "in long gaps", reason, advice)
+
+
+def _idle_margin(busy: float) -> float:
+    return min(1.0, (UTILISATION - busy) / (1 - UTILISATION))
 
 
 def copying(devices: Devices) -> Loss | None:
@@ -350,7 +477,7 @@ def copying(devices: Devices) -> Loss | None:
     return Loss(Bound.MEMORY, share, beyond(share, limit), "copying", advice=advice) if share >= limit else None
 
 
-LOSSES = (communication, straggler, loading, launching, copying)
+LOSSES = (communication, straggler, loading, launching, pausing, copying)
 
 
 def working(devices: Devices, measured: Counters | None) -> Loss:
@@ -369,40 +496,66 @@ def working(devices: Devices, measured: Counters | None) -> Loss:
     limits = [(shares[name], limit) for name, limit in LIMITS.items()] + [(1 - shares["busy"], 1 - UTILISATION)]
     if devices.matched is None:
         limits.append((shares["exposed"], EXPOSED))
-    elif shares["exposed"] >= EXPOSED:  # together they are no bound, but no good sign
-        exposed = f"the wire and waiting together leave {shares['exposed']:.0%} of the time exposed"
-        doubts.append(Doubt(0.6, exposed))
     margin = within(limits)
+    if shares["computing"] < UTILISATION:
+        return balanced(devices, margin, doubts)
     if by_name if by_counters is None else by_counters:
         margin = margin if by_counters else min(margin, beyond(few, LOW_INTENSITY))
-        share = shares["computing"] * few
+        share = shares["computing"] * (few if by_name else 1.0)
         reason = f"kernels that do few operations a byte take {few:.0%} of the compute time"
-        transfers = shares["computing"] * devices.class_share([kernels.TRANSFER])
-        return Loss(Bound.MEMORY, share, margin, "", reason, moving_bytes(share, transfers), doubts)
-    device = next((timeline.device_name for timeline in devices.timelines if timeline.device_name), "")
-    advice = computing(shares["computing"] * devices.class_share(MATRIX), peaks.find_peak(device))
-    if device == "CPU":
-        advice.remove(COUNTERS)
+        layouts = sum(ns for name, ns in devices.kernel_ns.items() if kernels.LAYOUT.search(name)) / devices.span
+        advice = moving_bytes(share, layouts, devices.autocast)
+        return Loss(Bound.MEMORY, share, margin, "", reason, advice, doubts)
     reason = f"the device is busy {shares['busy']:.0%} of the time, and no loss is beyond its threshold"
-    return Loss(Bound.COMPUTE, shares["busy"], margin, "", reason, advice, doubts)
+    return Loss(Bound.COMPUTE, shares["busy"], margin, "", reason, computing(devices), doubts)
 
 
-def moving_bytes(share: float, transfers: float = 0.0) -> list[Advice]:
-    """Shares of the time: `share` in kernels that do few operations per byte, of which `transfers` only move them."""
+def balanced(devices: Devices, margin: float, doubts: Sequence[Doubt]) -> Loss:
+    shares = devices.shares
+    parts = {
+        "computing": shares["computing"],
+        "exposed communication": shares["exposed"] or 0.0,
+        "waiting for data": (shares["loader"] or 0.0) + (shares["outside"] or 0.0),
+        "otherwise idle": shares["remaining"],
+        "copying": shares["copies"] + shares["moves"],
+    }
+    advice = saving(parts["waiting for data"], DECODED)
+    advice += saving(parts["otherwise idle"], "torch.compile or a larger batch: fewer launches for the same work")
+    advice += [*sending(parts["exposed communication"], devices.exposed_ns)[:1], *computing(devices)]
+    ordered = sorted(parts.items(), key=lambda part: -part[1])
+    reason = "no part is beyond its threshold: " + ", ".join(
+        f"{name} {share:.1%}" for name, share in ordered if share
+    )
+    return Loss(Bound.BALANCED, shares["busy"], margin, "", reason, advice, doubts)
+
+
+def moving_bytes(share: float, layouts: float = 0.0, autocast: bool = False) -> list[Advice]:
+    """Shares of the time: `share` in kernels that do few operations per byte, of which `layouts` change layouts."""
     advice = saving(share, "fuse kernels: torch.compile, fused normalisation, fused optimizer")
-    advice += saving(share / 2, "bf16 autocast: half the bytes of the activations")
-    layout = "channels_last for convolutional networks: no changes of layout"
-    return advice + saving(transfers, layout) if transfers else advice
+    advice += [] if autocast else saving(share / 2, "bf16 autocast: half the bytes of the activations")
+    return advice + saving(layouts, "channels_last for convolutional networks: no changes of layout")
 
 
-def computing(matrix: float = 0.0, peak: Peak | None = None) -> list[Advice]:
-    """`matrix`: share of the time in GEMMs, convolutions and attention, on this GPU."""
-    best = max((peak.flops.get(kind, 0.0) for kind in ("bf16", "fp16")), default=0.0) if peak else 0.0
+def computing(devices: Devices) -> list[Advice]:
+    """16 bits for the GEMMs, convolutions and attention whose names say that they take more, or for those whose names do not say
+    what they take if none takes 16 bits."""
+    device = next((timeline.device_name for timeline in devices.timelines if timeline.device_name), "")
+    peak = peaks.find_peak(device)
+    best = max((peak.flops.get(kind, 0.0) for kind in kernels.HALF[1:]), default=0.0) if peak else 0.0
+    wide = {kind: devices.class_share(MATRIX, [kind]) for kind in ("fp32", "tf32")}
+    action = "16-bit autocast for the kernels in fp32 and tf32"
+    if not any(wide.values()) and not devices.autocast:
+        wide = {"fp32": devices.class_share(MATRIX, [""])}
+        action = f"16-bit autocast{IF_FP32}"
     advice = []
-    if matrix and best:
-        faster = best / peak.flops["fp32"]
-        action = f"16-bit autocast{IF_FP32}: the {peak.name}'s peak is {faster:.3g} times as high"
-        advice += saving(matrix * (1 - 1 / faster), action)
-    elif matrix:
-        advice.append(Advice(f"16-bit autocast{IF_FP32}", "as much as the device's peaks differ"))
-    return [*advice, COUNTERS, Advice("more devices: these are used", "at most in proportion")]
+    if best:
+        saved = sum(share * (1 - peak.flops.get(kind, peak.flops["fp32"]) / best) for kind, share in wide.items())
+        faster = f"{best / peak.flops['fp32']:.3g} times fp32's"
+        advice = saving(devices.shares["computing"] * saved, f"{action}: the {peak.name}'s peak is {faster}")
+    elif any(wide.values()):
+        advice = [Advice(action, "as much as the device's peaks differ")]
+    if device != "CPU":
+        longest = max(devices.kernel_ns, key=devices.kernel_ns.get, default="the longest kernels")
+        measure = f"measure {kernels.short(longest)} with Nsight Compute: how near is it to the peaks?"
+        advice.append(Advice(measure, f"{devices.kernel_ns.get(longest, 0) / devices.span:.0%} of the time"))
+    return [*advice, Advice("more devices: these are used", "at most in proportion")]

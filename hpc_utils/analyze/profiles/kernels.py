@@ -12,13 +12,15 @@ import functools
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .timeline import COMMUNICATION, COMPUTE, ProfileError, Timeline
+from . import intervals
+from .timeline import COMMUNICATION, COMPUTE, Events, ProfileError, Timeline
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,8 +47,25 @@ KINDS = [NORMALISATION, GEMM, CONVOLUTION, OTHER, COLLECTIVE]  # those that `kin
 
 # MSCCL, NVSHMEM and PyTorch's symmetric memory are not NCCL, but move the same bytes between the same devices.
 _COMMUNICATION = re.compile(
-    r"^(?:gloo|mpi|ucc|xccl):|nccl|rccl|msccl|nvshmem|(?:one|two)_shot_all_reduce|multimem_(?:all|one)", re.I
+    r"^(?:gloo|mpi|ucc|xccl):|nccl|rccl|msccl|nvshmem|deep_ep|(?:one|two)_shot_all_reduce|multimem_(?:all|one)", re.I
 )
+PAIRS = re.compile(r"send|recv|p2p|point_?to_?point", re.I)  # what runs between two ranks
+LAYOUT = re.compile(
+    r"nchw(?:to|2)nhwc|nhwc(?:to|2)nchw|batched_transpose", re.I
+)  # changes of layout around convolutions
+# Kinds of collectives, by what the names of kernels, ranges and events have in common.
+ALL_TO_ALL, REDUCE_SCATTER, ALL_GATHER, ALL_REDUCE, BROADCAST = (
+    "all_to_all", "reduce_scatter", "all_gather", "all_reduce", "broadcast",
+)  # fmt: skip
+_COLLECTIVES = {
+    ALL_TO_ALL: r"all[-_ ]?(?:to|2)[-_ ]?all|deep_ep",
+    REDUCE_SCATTER: r"reduce[-_ ]?scatter",
+    ALL_GATHER: r"all[-_ ]?gather",
+    ALL_REDUCE: r"all[-_ ]?reduce",
+    BROADCAST: r"broadcast",
+    "gather": r"^(?:nccl:)?gather$",
+    "scatter": r"^(?:nccl:)?scatter$",
+}
 
 _NORM = r"(?:batch|layer|group|instance|rms)_?norm"
 _CONV = r"conv(?!ert)"  # not FlashAttention's "Convert"
@@ -71,7 +90,7 @@ _PATTERNS = [
         r"elementwise|pointwise|op_?tensor|subtensorop|scalepackedtensor|fused_dropout|distribution_|activation",
     ),
     (OTHER, r"pool"),
-    (TRANSFER, r"nchwtonhwc|nhwctonchw|nchw2nhwc|nhwc2nchw|batched_transpose|catarray"),
+    (TRANSFER, rf"{LAYOUT.pattern}|catarray"),
     (REDUCTION, r"softmax"),
     (
         CONVOLUTION,
@@ -80,13 +99,31 @@ _PATTERNS = [
     ),
     (
         GEMM,
-        r"gemm|gemv|addmm|aten::(?:linear|b?mm)\b|mmbackward|nvjet|cijk_|cublas|splitk|cutlass|tensorop|xmma|matmul|dot_kernel|magma",
+        r"(?<!fb)gemm|gemv|addmm|aten::(?:linear|b?mm)\b|mmbackward|nvjet|cijk_|cublas|splitk|cutlass|tensorop|xmma|matmul|dot_kernel|magma",
     ),
     (REDUCTION, r"reduce|nll_|criterion|cross_entropy|arg_?m(?:ax|in)"),
     (TRANSFER, r"transpose|permute|copy|gather|scatter|embedding|index"),
     (ELEMENTWISE, r"relu|gelu|silu|sigmoid|tanh|dropout|\badd_|\bmul_|bias"),
 ]
 _MATCH = [(name, re.compile(pattern)) for name, pattern in _PATTERNS]
+
+HALF = ("fp8", "bf16", "fp16")
+SINGLE = ("tf32", "fp32")
+# Of operands, by the names of cuBLAS, cuDNN, CUTLASS, Tensile and PyTorch. The first that is found decides: sums of narrow types are float.
+_PRECISION_PATTERNS = [
+    ("fp8", r"e4m3|cijk_[a-z]+_[a-z]+_f8|e5m2|fp8|float8|nvjet_(?:sm\d+_)?[qr]"),
+    ("bf16", r"bf16|bfloat16|cijk_[a-z]+_[a-z]+_b|nvjet_(?:sm\d+_)?t"),
+    ("tf32", r"tf32|tfloat32"),
+    (
+        "fp16",
+        r"f16|fp16|cijk_[a-z]+_[a-z]+_h|half|hmma|[hs](?:884|16816|161616)|h1688|hgemm|hcudnn|nvjet_(?:sm\d+_)?h",
+    ),
+    ("tf32", r"s1688|nvjet_(?:sm\d+_)?s"),
+    ("fp64", r"f64|double|cijk_[a-z]+_[a-z]+_d|dgemm|d884"),
+    ("fp32", r"f32|fp32|cijk_[a-z]+_[a-z]+_s|float|sgemm|scudnn"),
+    ("fp16", r"flash"),
+]
+_PRECISIONS = [(name, re.compile(pattern)) for name, pattern in _PRECISION_PATTERNS]
 
 # Templates whose first argument is the kernel.
 _STARTER = re.compile(r"(?:void )?cutlass\w*::(?:Kernel2?|device_kernel)<(?:[\w:]*enable_\w+<)*")
@@ -121,14 +158,41 @@ def ops_kinds(names: Sequence[str]) -> np.ndarray:
     return np.array([COMMUNICATION if _COMMUNICATION.search(name) else COMPUTE for name in names], np.int8)
 
 
-def class_ns(timelines: Iterable[Timeline]) -> dict[KernelClass, int]:
-    """Time (ns) of compute kernels by class."""
-    time_by_class: Counter[KernelClass] = Counter()
+def collective(name: str) -> str:
+    """The kind of collective that a kernel, a range or an event of this name is; "": none that is known."""
+    return next((kind for kind, pattern in _COLLECTIVES.items() if re.search(pattern, name, re.I)), "")
+
+
+def named_collectives(ops: Events, ranges: Events) -> Events:
+    """NCCL runs all-to-all, gather and scatter by kernels called SendRecv: those launched inside a range that names
+    a collective get its name."""
+    pairs = [number for number, name in enumerate(ops.names) if PAIRS.search(name)]
+    kinds = np.array([collective(text) for text in ranges.names])
+    names, codes = [*ops.names], ops.name.copy()
+    for kind in sorted(set(kinds.tolist()) - {""}) if pairs else ():
+        windows = ranges.where((kinds == kind)[ranges.name]).union()
+        codes[np.isin(codes, pairs) & (ops.kind == COMMUNICATION) & intervals.holds(ops.launched, windows)] = len(
+            names
+        )
+        names.append(f"nccl:{kind}")
+    return replace(ops, name=codes, names=tuple(names))
+
+
+@functools.lru_cache(maxsize=65536)
+def precision(name: str) -> str:
+    """Of the operands in a name or in a list of types; "": not known."""
+    lowered = name.lower()
+    return next((kind for kind, pattern in _PRECISIONS if pattern.search(lowered)), "")
+
+
+def kernel_ns(timelines: Iterable[Timeline]) -> dict[str, int]:
+    """Time (ns) of compute kernels by name."""
+    time_by_name: Counter[str] = Counter()
     for ops in (timeline.ops.of_kind(COMPUTE) for timeline in timelines if timeline.worked):
         total = np.bincount(ops.name, ops.end - ops.start, len(ops.names))
         for name, ns in zip(ops.names, total.tolist(), strict=True):
-            time_by_class[classify(name)] += int(ns)
-    return time_by_class
+            time_by_name[name] += int(ns)
+    return time_by_name
 
 
 def kernel_table(timelines: Iterable[Timeline], by: str = "short") -> pd.DataFrame:

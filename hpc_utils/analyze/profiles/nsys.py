@@ -102,8 +102,8 @@ def _exported(report: Path, folder: Path) -> Path:
         return sibling
     if not (nsys := shutil.which("nsys")):
         raise ProfileError(
-            f"{report} is a report, and nsys is not installed here: export it where it was made (nsys export --type sqlite "
-            f"{report.name}) and copy the .sqlite file"
+            f"{report} is a report, and nsys is not installed here: PATH=$(env/nsight.sh):$PATH has Debian's, which opens reports "
+            f"of 2022 and older; else export it where it was made (nsys export --type sqlite {report.name}) and copy the .sqlite file"
         )
     command = [nsys, "export", "--type", "sqlite", "--output", str(file), str(report.absolute())]
     try:
@@ -163,6 +163,7 @@ def _timelines(source: str, database: sqlite3.Connection) -> list[Timeline]:
         ops = None
         if device is not None:
             ops, missing = _work(database, process, device, texts, epoch)
+            ops = kernels.named_collectives(ops, process_ranges)
         missing += [] if len(process_ranges) else [NO_RANGES]
         timelines.append(
             Timeline(
@@ -174,6 +175,7 @@ def _timelines(source: str, database: sqlite3.Connection) -> list[Timeline]:
                 ops,
                 process_ranges,
                 bool(began),
+                process_ranges,
                 (*remarks, *missing),
             )
         )

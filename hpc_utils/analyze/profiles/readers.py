@@ -118,6 +118,19 @@ def gather(paths: Iterable[str | Path]) -> Reports:
     return replace(reports, timelines=timelines, kernels=_kernels(counters))
 
 
+def two_sides(reports: Reports, paths: Sequence[str | Path]) -> list[Reports]:
+    """`reports`, gathered from two files or folders, as two profiles of the same ranks, or of unknown ones; [] if they are parts of
+    one."""
+    sources = list(map(packed.unpacked, map(Path, paths)))
+    sides = [
+        [timeline for timeline in reports.timelines if source in (path := Path(timeline.source), *path.parents)]
+        for source in sources
+    ]
+    ranks = [{timeline.rank for timeline in side} for side in sides]
+    same = len(sides) == 2 and all(sides) and (None in set.union(*ranks) or ranks[0] & ranks[1])
+    return list(map(Reports, sides)) if same else []
+
+
 def read_timelines(path: Path) -> list[Timeline]:
     """The timelines of one file; none of an ncu report. If it does not contain its rank, the name of the file or folder does."""
     file_kind = kind(path)

@@ -20,6 +20,8 @@ COMPUTE, COMMUNICATION, MEMORY, UNKNOWN = range(4)
 # Direction of a copy (CUPTI's copyKind); 0: not a copy.
 TO_DEVICE, TO_HOST = 1, 2
 
+NO_KERNELS = "recorded without CUDA activity: the host launched work of a GPU, which is not in the profile"
+
 # Columns of `Events`: type, and the value that means "not known".
 COLUMNS = {
     "start": (np.int64, 0), "end": (np.int64, 0), "kind": (np.int8, UNKNOWN), "name": (np.int32, 0),
@@ -100,6 +102,7 @@ class Timeline:
         device: its number as the rank sees it; None without a GPU. device_name: its model, or "CPU"; "" if not known.
         ops: the device's work, without a GPU the operators of the rank; None if the profile has none.
         ranges: the host's, of the whole process: the devices of one process share them.
+        host: longer ranges, operators, calls and Python's frames of the threads that launch; None if not recorded.
         aligned: whether times are ns since the epoch, so that ranks can be compared.
         remarks: warnings for readers of the numbers, such as missing events.
     """
@@ -112,6 +115,7 @@ class Timeline:
     ops: Events | None
     ranges: Events
     aligned: bool = False
+    host: Events | None = None
     remarks: tuple[str, ...] = ()
 
     @property

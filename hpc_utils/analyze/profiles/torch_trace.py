@@ -15,18 +15,19 @@ import gzip
 import re
 import zlib
 from bisect import bisect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
 
 from . import intervals, kernels, phases
 from .phases import Phase
-from .timeline import COMMUNICATION, MEMORY, Events, ProfileError, Timeline, coded, first_calls
+from .timeline import COMMUNICATION, MEMORY, NO_KERNELS, Events, ProfileError, Timeline, coded, first_calls
+from .verdict import LONG_GAP
 
-NO_KERNELS = "the host called the GPU, but its work was not recorded: was another profiler attached?"
 NO_RANGES = "no ranges of the program (record_function, ProfilerStep): phases and loader wait are not known"
 
 # Categories, now and before PyTorch 1.12. HIP's calls are "cuda_runtime" too.
@@ -36,11 +37,14 @@ _CATEGORIES = {
     "calls": ("cuda_runtime", "cuda_driver", "Runtime"),
     "operators": ("cpu_op", "Operator"),
     "ranges": ("user_annotation",),
+    "frames": ("python_function",),
 }
 _WIRE = re.compile(r"(?:gloo|nccl|mpi|ucc|xccl):")  # the host's collectives, on threads of the process group
 # Around hooks, which may wait, and around calls of a process group.
 _AROUND = re.compile(r"autograd::engine::evaluate_function|_?c10d|record_param_comms")
 _COLLECTIVE = "record_param_comms"  # the operator around a collective's launch, with its group
+_LAUNCH = re.compile(r"launch|memcpy|memset", re.I)  # calls that give a GPU work
+_ON_GPU = re.compile(r"cuda|cudnn|miopen|nccl")  # operators of a GPU only
 _COPY = re.compile(r"(HtoD|HostToDevice)|(DtoH|DeviceToHost)")  # TO_DEVICE, TO_HOST
 _EPOCH = 10**18  # ns, in 2001: later times count from 1970
 
@@ -49,6 +53,10 @@ class _Args(msgspec.Struct, gc=False, frozen=True):
     device: int = 0
     correlation: int = -1
     group: str | None = msgspec.field(name="Process Group Name", default=None)
+    external: Any = msgspec.field(name="External id", default=None)
+    dtype: Any = None
+    types: Any = msgspec.field(name="Input type", default=None)
+    collective: str | None = msgspec.field(name="Collective name", default=None)
 
 
 class _Event(msgspec.Struct, gc=False):
@@ -128,17 +136,30 @@ def _timelines(source: str, trace: _Trace) -> list[Timeline]:
     calls = trace.of("calls")
     marks = trace.of("ranges") + [event for event in operators if _is_range(event.name)]
     ranges = phases.ranges(*trace.spans(marks), [event.name for event in marks], [event.tid for event in marks])
+    around = marks + [event for event in operators if event.args.collective]
+    around = Events.ranges(*trace.spans(around), [event.args.collective or event.name for event in around])
     devices = _devices(trace, operators, calls)
+    devices = {number: kernels.named_collectives(ops, around) for number, ops in devices.items()}
     names = {device.id: device.name for device in trace.devices}
     if not (devices or operators or calls or marks):
         raise ValueError("it has no events of torch.profiler")
-    if operators and not (devices or calls or names):
+    launched = any(_LAUNCH.search(event.name) for event in calls) or any(
+        _ON_GPU.search(event.name) for event in operators
+    )
+    if operators and not (devices or launched):
         devices, names = {None: _host(trace, operators, ranges)}, {None: "CPU"}
     remarks = []
     if not len(ranges):
         remarks.append(NO_RANGES)
-    if calls and not devices:
+    if not devices and (launched or calls):
         remarks.append(NO_KERNELS)
+    threads = {event.tid for event in calls or operators}
+    longer = [
+        event
+        for event in marks + operators + calls + trace.of("frames")
+        if event.tid in threads and 2000 * event.dur >= LONG_GAP
+    ]
+    host = Events.ranges(*trace.spans(longer), [event.name for event in longer])
     event_sets = [ranges, *devices.values()]
     aligned = bool(trace.base) or any(len(events) and events.start[0] > _EPOCH for events in event_sets)
     distributed = trace.distributed
@@ -152,6 +173,7 @@ def _timelines(source: str, trace: _Trace) -> list[Timeline]:
             ops,
             ranges,
             aligned,
+            host,
             tuple(remarks),
         )
         for device, ops in (devices or {None: None}).items()
@@ -176,7 +198,8 @@ def _devices(trace: _Trace, operators: list[_Event], calls: list[_Event]) -> dic
     copied = trace.of("copies")
     work = computed + copied
     start, end = trace.spans(work)
-    name, names = coded(event.name for event in work)
+    types = {event.args.external: event.args.types for event in operators if event.args.types}
+    name, names = coded(_name(event, types) for event in work)
     call_times, _ = trace.spans(calls)
     ids = (np.array([event.args.correlation for event in events], np.int64) for events in (work, calls))
     call = first_calls(*ids, call_times)
@@ -193,6 +216,16 @@ def _devices(trace: _Trace, operators: list[_Event], calls: list[_Event]) -> dic
         )
         for number in np.unique(device).tolist()
     }
+
+
+def _name(event: _Event, types: Mapping[Any, Any]) -> str:
+    """Of a kernel; sends and receives that a collective is made of have its name. A precision that the name lacks, which the
+    operator's types (by external id) have, is added as a template argument."""
+    kind = kernels.collective(event.args.collective or "")
+    if kind and kernels.PAIRS.search(event.name):
+        return f"nccl:{kind}"
+    precision = kernels.precision(str(event.args.dtype or types.get(event.args.external, "")))
+    return event.name if kernels.precision(event.name) or not precision else f"{event.name}<{precision}>"
 
 
 def _host(trace: _Trace, operators: list[_Event], ranges: Events) -> Events:

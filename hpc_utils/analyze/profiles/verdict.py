@@ -25,6 +25,10 @@ LOAD = 0.10  # of a device's cores, used by other processes or stolen by the hyp
 SLOWED = 1.25  # a profiled step over one without the profiler; a profiler takes some percent
 STEPS = 5  # marked ones that suffice
 MANY = 10  # kernels on each device: fewer show no pattern; operations a launch: more are replays of CUDA graphs
+UNCLASSIFIED = 0.50  # of the compute time in kernels that no pattern knows: more casts doubt
+LIKE = 0.10  # by which calls of matrix kernels a unit of work may differ in equal work
+NEGLIGIBLE = 0.01  # of the time: advice that saves less is not given
+IDLE = 1 / 3  # of the idle time, that a reason for it must take
 EXPLAINED = 0.50  # of the remaining idle time that late launches or short gaps must explain
 CAUSED = 0.50  # of all waiting that is for one rank, which is then the straggler
 CHANCE = 0.01  # probability that a rank is last so often by chance; below it, it is so systematically
@@ -45,7 +49,9 @@ class Bound(StrEnum):
     STRAGGLER = "straggler-bound"
     INPUT = "input-bound"
     LAUNCH = "launch-bound"
+    HOST = "host-bound"
     MEMORY = "memory-bound"
+    BALANCED = "no single bottleneck"
     NOT_ENOUGH = "not enough evidence"
 
 
@@ -63,9 +69,11 @@ WHEN = {
     Bound.COMMUNICATION: f"more than {EXPOSED:.0%} of the time bytes are on the wire and nothing is computed beside",
     Bound.STRAGGLER: f"more than {WAITING:.0%} of the time, and longer than bytes are on the wire, ranks wait for each other; "
     "if one rank causes it, it is named",
-    Bound.LAUNCH: "the device idles between short kernels, or for kernels that the host launches late",
+    Bound.LAUNCH: "the device idles in many short gaps, between short kernels or for kernels that the host launches late",
+    Bound.HOST: f"the device idles in gaps longer than {LONG_GAP / 1e6:.0f} ms, because the host is busy elsewhere",
     Bound.MEMORY: "the device is busy with kernels that move bytes rather than compute, or with copies",
-    Bound.COMPUTE: f"the device is busy more than {UTILISATION:.0%} of the time with kernels that compute",
+    Bound.COMPUTE: f"the device computes more than {UTILISATION:.0%} of the time, and no loss is beyond its threshold",
+    Bound.BALANCED: f"no part is beyond its threshold, and the device computes less than {UTILISATION:.0%} of the time",
     Bound.NOT_ENOUGH: "the device is idle and nothing in the profile shows why",
 }
 
@@ -118,9 +126,11 @@ class Advice(NamedTuple):
 
 
 def saving(share: float, *actions: str) -> list[Advice]:
-    """Advice that can at most save this share of the time. The gain is Amdahl's (1967), 1/(1 - share): an upper bound, as no
+    """Advice that can at most save this share of the time; none if that is less than `NEGLIGIBLE`. The gain is Amdahl's (1967), 1/(1 - share): an upper bound, as no
     part disappears entirely, and what was hidden behind it becomes visible."""
     most = 1 / (1 - min(max(share, 0.0), 0.99))
+    if share < NEGLIGIBLE:
+        return []
     return [Advice(action, f"at most {most:.2f}x ({share:.1%} of the time)", most) for action in actions]
 
 

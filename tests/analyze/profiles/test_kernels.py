@@ -138,6 +138,18 @@ def test_names_are_shortened(name: str, short: str) -> None:
     assert kernels.short(name) == short
 
 
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("fbgemm_gpu::split_embedding_codegen_forward_unweighted_kernel<float, float>", "memory"),
+        ("fbgemm_gpu::jagged_dense_elementwise_kernel", "elementwise"),
+        ("fbgemm_gpu::f8f8bf16_rowwise_gemm", "GEMM"),
+    ],
+)
+def test_the_name_of_a_library_is_no_gemm(name: str, kind: str) -> None:
+    assert kernels.classify(name) == kind
+
+
 def test_the_table_counts_the_calls_of_each_name_or_kind() -> None:
     gemms = [
         (0, 10, COMPUTE, {"name": "void ampere_sgemm<1>(int)"}),
@@ -156,7 +168,10 @@ def test_the_table_counts_the_calls_of_each_name_or_kind() -> None:
     ]
     assert found.share.tolist() == pytest.approx([60 / 110, 50 / 110])
     assert kernels.kernel_table(timelines, "kind").name.tolist() == ["communication", "GEMM"]
-    assert {kind: ns for kind, ns in kernels.class_ns(timelines).items() if ns} == {"GEMM": 50}
+    assert {name: ns for name, ns in kernels.kernel_ns(timelines).items() if ns} == {
+        "void ampere_sgemm<1>(int)": 20,
+        "void ampere_sgemm<2>(int)": 30,
+    }
     assert kernels.kernel_table([timeline(None)]).empty
 
 
@@ -167,3 +182,34 @@ def test_kinds_are_shares_of_each_profile_and_add_up() -> None:
     assert row == {
         "configuration": "a", "normalisation": 0.2, "GEMM": 0.1, "convolution": 0.0, "other": 0.4, "communication": 0.3,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "precision"),
+    [
+        ("ampere_fp16_s16816gemm_fp16_128x256_ldg8_f2f_stages_64x3_nn", "fp16"),
+        ("sm80_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64", "bf16"),
+        ("sm80_xmma_fprop_implicit_gemm_indexed_f16f16_f16f32_f32_nhwckrsc_nhwc", "fp16"),
+        ("sm80_xmma_wgrad_implicit_gemm_indexed_tf32f32_tf32f32_f32_nhwckrsc_nhwc", "tf32"),
+        ("cutlass_80_tensorop_s1688gemm_128x128_16x5_tn_align4", "tf32"),
+        ("turing_fp16_s1688gemm_fp16_128x128_ldg8_f2f_nn", "fp16"),
+        ("volta_h884gemm_128x64_ldg8_nn", "fp16"),
+        ("sm90_xmma_gemm_e4m3bf16_e4m3f32_f32_tn_n_tilesize128x128x128", "fp8"),
+        ("nvjet_tst_192x192_64x4_2x1_v_bz_coopB_bias_TNN", "bf16"),
+        ("nvjet_sm100_hsh_128x128_64x6", "fp16"),
+        ("nvjet_qqtst_192x192_128x4_1x2_h_bz_coopB_TNN", "fp8"),
+        ("void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<64, cutlass::half_t>, float>", "fp16"),
+        ("fmha_cutlassF_f32_aligned_64x64_rf_sm80(PyTorchMemEffAttention)", "fp32"),
+        ("volta_sgemm_64x64_nt", "fp32"),
+        ("implicit_convolve_sgemm<float, float, 1024, 6, 7, 3>", "fp32"),
+        ("cutlass_80_tensorop_d884gemm_64x64_16x4_nn_align1", "fp64"),
+        ("Cijk_Ailk_Bjlk_HHS_BH_MT128x128x32_MI32x32x8x1_SN", "fp16"),
+        ("Cijk_Alik_Bljk_BBS_BH_Bias_HAS_SAV_UserArgs_MT256x256x64", "bf16"),
+        ("Cijk_Ailk_Bljk_SB_MT64x64x16_SE_K1", "fp32"),
+        ("triton_mm", ""),
+        ("['c10::BFloat16', 'float']", "bf16"),
+        ("ncclDevKernel_AllReduce_Sum_f32_RING_LL", "fp32"),
+    ],
+)
+def test_a_name_says_the_precision_of_the_operands(name: str, precision: str) -> None:
+    assert kernels.precision(name) == precision

@@ -47,3 +47,29 @@ def write(path: Path, content: Any) -> Path:
     data = text.encode() if isinstance(text, str) else text
     path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
     return path
+
+
+def trained(
+    path: Path, parts: Iterable[tuple], *, steps: int = 6, length: int = 20_000, rank: int = 0, ranks: int = 1
+) -> Path:
+    """A rank's trace of equal steps of `length` us, on an A100.
+
+    `parts`: (kernel's name, start, duration) in us after the step's start, and if given a dict: `launch` (us, by default the step's
+    start), `inside` (ranges around the launch: names), further arguments of the kernel. Names of collectives run on a stream of their own.
+    """  # fmt: skip
+    events = []
+    for step in range(steps):
+        begin = step * length
+        events.append(event("user_annotation", f"ProfilerStep#{step}", begin, length, pid=9, tid=9))
+        for number, (name, start, duration, *more) in enumerate(parts):
+            args = dict(more[0]) if more else {}
+            moment = begin + args.pop("launch", number)
+            around = args.pop("inside", ())
+            correlation = len(events) + 1
+            events.append(event("cuda_runtime", "cudaLaunchKernel", moment, 1, pid=9, tid=9, correlation=correlation))
+            events += [event(*each, moment, 2, pid=9, tid=9, **given) for *each, given in around]
+            stream = 20 if "nccl" in name else 7
+            events.append(kernel(name, begin + start, duration, stream=stream, correlation=correlation, **args))
+    head = {"deviceProperties": [{"id": 0, "name": "NVIDIA A100-SXM4-80GB"}]}
+    head["distributedInfo"] = {"rank": rank, "world_size": ranks, "pg_config": [{"pg_name": "0"}]}
+    return write(path, trace(events, **head))

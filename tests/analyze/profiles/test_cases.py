@@ -1,0 +1,260 @@
+"""Verdicts on traces of kinds that were once judged wrongly: made here, and the same kinds beside the project where they are."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from hpc_utils import paths
+from hpc_utils.analyze.profiles.judge import SAME_TIME, judge
+from hpc_utils.analyze.profiles.readers import gather
+from hpc_utils.analyze.profiles.verdict import Bound, Verdict
+
+from .torch_traces import event, trace, trained, write
+
+_CASES = Path(os.environ.get("HPC_DATA_MIRROR") or paths.root().parent / "shared") / "cases"
+GEMM = "ampere_sgemm_128x128_nt"
+SEND_RECV = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
+
+
+def case(pattern: str) -> Verdict:
+    files = sorted(_CASES.glob(pattern))
+    if not files:
+        pytest.skip(f"no cases beside the project at {_CASES} (set HPC_DATA_MIRROR)")
+    return judge(gather(files))
+
+
+def actions(verdict: Verdict) -> str:
+    return "\n".join(proposal.action for proposal in verdict.advice)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        {"Collective name": "all_to_allv"},
+        {"inside": [("cpu_op", "record_param_comms", {"Collective name": "all_to_all"})]},
+        {"inside": [("user_annotation", "nccl:all_to_all", {})]},
+        {"inside": [("user_annotation", "moe.AllToAll4D", {})]},
+    ],
+    ids=["kernel", "operator", "range", "program"],
+)
+def test_an_all_to_all_of_sends_and_receives_waits_for_its_late_rank(tmp_path: Path, source: dict) -> None:
+    files = [
+        trained(
+            tmp_path / f"rank{rank}.json",
+            [(GEMM, 20, work), (SEND_RECV, 40 + work, 19_900 - work, source)],
+            rank=rank,
+            ranks=2,
+        )
+        for rank, work in enumerate((9_000, 18_000))
+    ]
+    found = judge(gather(files))
+    assert found.bound == Bound.STRAGGLER
+    assert "rank 1" in found.reason and "by 9 ms" in found.reason
+
+
+def test_sends_and_receives_of_a_pipeline_stay_the_wires(tmp_path: Path) -> None:
+    """Their waiting is the schedule's."""
+    source = {"Collective name": "coalesced", "inside": [("user_annotation", "nccl:coalesced", {})]}
+    files = [
+        trained(
+            tmp_path / f"rank{rank}.json", [(GEMM, 20, work), (SEND_RECV, 40 + work, 19_900 - work, source)], rank=rank, ranks=2
+        )
+        for rank, work in enumerate((9_000, 18_000))
+    ]  # fmt: skip
+    assert judge(gather(files)).bound == Bound.COMMUNICATION
+
+
+def test_the_all_to_all_beside_the_project() -> None:
+    found = case("all_to_all_rank*.json")
+    assert found.bound == Bound.STRAGGLER and "rank 1" in found.reason
+
+
+def paused(path: Path, *around: tuple[str, str]) -> Path:
+    """Steps of 20 ms: 40 kernels of 100 us, launched in a row after 12 ms in which the host does something else."""
+    kernels = [(GEMM, 12_000 + 110 * n, 100, {"launch": 11_990 + 110 * n}) for n in range(40)]
+    trained(path, kernels)
+    content = json.loads(path.read_text())
+    for step in range(6):
+        for category, name in around:
+            content["traceEvents"].append(event(category, name, step * 20_000 + 100, 11_800, pid=9, tid=9))
+    return write(path, content)
+
+
+@pytest.mark.parametrize(
+    ("around", "named"),
+    [
+        ((), "mark what the host does"),
+        ((("python_function", "train.py(3): main"), ("python_function", "decode.py(12): decode")), "decode"),
+        ((("user_annotation", "tokenize"),), "tokenize"),
+        ((("cpu_op", "aten::nonzero"),), "aten::nonzero"),
+    ],
+)
+def test_one_long_gap_a_step_is_no_launch(tmp_path: Path, around: tuple, named: str) -> None:
+    found = judge(gather([paused(tmp_path / "trace.json", *around)]))
+    assert found.bound == Bound.HOST
+    assert named in found.advice[0].action
+    assert found.advice[0].at_most == pytest.approx(1 / (1 - (12_000 + 5 * 15_610) / 116_390), rel=1e-3)
+    assert "compile" not in actions(found) and "graph" not in actions(found)
+
+
+def test_the_unmarked_loader_beside_the_project() -> None:
+    found = case("cpu_unmarked_loader.json.gz")
+    assert found.bound == Bound.HOST and "mark" in found.advice[0].action
+
+
+HALF_GEMM = "ampere_fp16_s16816gemm_fp16_128x256_ldg8_f2f_stages_64x3_nn"
+FLASH = "flash_fwd_kernel<cutlass::bfloat16_t>"
+
+
+def computed(path: Path, *shares: tuple) -> Verdict:
+    """Steps of 20 ms in which each kernel takes its share."""
+    parts, start = [], 0
+    for name, share, *more in shares:
+        parts.append((name, start, int(20_000 * share), *more))
+        start += int(20_000 * share)
+    return judge(gather([trained(path, parts)]))
+
+
+@pytest.mark.parametrize(
+    "kernel", [HALF_GEMM, "sm80_xmma_fprop_implicit_gemm_f16f16_f16f32_f32_nhwckrsc_nhwc", FLASH]
+)
+def test_kernels_in_16_bits_are_not_told_to_use_16_bits(tmp_path: Path, kernel: str) -> None:
+    found = computed(tmp_path / "trace.json", (kernel, 0.9), ("triton_mm", 0.1))
+    assert found.bound == Bound.COMPUTE
+    assert "autocast" not in actions(found)
+
+
+def test_16_bits_save_at_most_what_is_in_fp32_and_tf32(tmp_path: Path) -> None:
+    """An A100's peaks: fp32 19.5, tf32 156, 16 bits 312 TFLOP/s."""
+    tf32 = "sm80_xmma_gemm_tf32f32_tf32f32_f32_tn_n_tilesize128x128x32"
+    found = computed(tmp_path / "trace.json", (HALF_GEMM, 0.6), (GEMM, 0.2), (tf32, 0.2))
+    [advised] = [proposal for proposal in found.advice if "autocast" in proposal.action]
+    assert advised.at_most == pytest.approx(1 / (1 - 0.2 * 15 / 16 - 0.2 / 2), rel=1e-3)
+
+
+def test_a_name_without_a_precision_has_that_of_its_operators_types(tmp_path: Path) -> None:
+    types = {"Input type": ["c10::BFloat16", "c10::BFloat16"], "External id": 7}
+    typed = ("triton_mm", 1.0, {"inside": [("cpu_op", "aten::mm", types)], "External id": 7})
+    found = computed(tmp_path / "trace.json", typed)
+    assert "autocast" not in actions(found)
+    assert "autocast" in actions(computed(tmp_path / "untyped.json", ("triton_mm", 1.0)))
+
+
+def test_a_mixed_run_that_moves_bytes_is_not_told_to_use_autocast(tmp_path: Path) -> None:
+    few = "void at::native::vectorized_elementwise_kernel<4, at::native::AddFunctor<c10::Half>>"
+    found = computed(tmp_path / "trace.json", (few, 0.6), (HALF_GEMM, 0.4))
+    assert found.bound == Bound.MEMORY
+    assert "autocast" not in actions(found)
+
+
+def test_the_half_precision_beside_the_project() -> None:
+    assert "autocast" not in actions(case("half_precision_gemm.json"))
+
+
+def sent(tmp_path: Path, *names: str) -> Verdict:
+    """Two ranks that compute 12 of 20 ms in fp32, then send for 4 ms with each kernel."""
+    parts = [(GEMM, 0, 12_000), *((name, 12_000 + 4_000 * n, 4_000) for n, name in enumerate(names))]
+    return judge(gather([trained(tmp_path / f"rank{rank}.json", parts, rank=rank, ranks=2) for rank in (0, 1)]))
+
+
+SHARDED = ("ncclDevKernel_AllGather_RING_LL(x)", "ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(x)")
+
+
+@pytest.mark.parametrize(
+    ("kernels", "helping", "saved"),
+    [
+        (SHARDED, ["prefetch", "hybrid", "reshard_after_forward"], [0.4, 0.4, 0.1]),
+        (["ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"] * 2, ["buckets", "16 bits", "no_sync"], [0.4, 0.2, 0.2]),
+        (["ncclDevKernel_AllReduce_Sum_bf16_RING_LL(x)"] * 2, ["buckets", "no_sync"], [0.4, 0.2]),
+        (["nccl:all_to_all"] * 2, ["overlap", "experts"], [0.4, 0.4]),
+        (
+            ["ncclDevKernel_Broadcast_RING_LL(x)", SHARDED[0]],
+            ["prefetch", "hybrid", "plain DDP", "reshard_after"],
+            [0.2, 0.2, 0.2, 0.1],
+        ),
+    ],
+    ids=["fsdp", "ddp", "ddp-bf16", "experts", "zero1"],
+)
+def test_each_kind_of_collective_has_its_own_advice(tmp_path: Path, kernels, helping, saved) -> None:
+    found = sent(tmp_path, *kernels)
+    assert found.bound == Bound.COMMUNICATION
+    by_action = {word: proposal for word in helping for proposal in found.advice if word in proposal.action}
+    assert list(by_action) == helping and len(found.advice) == len(helping)
+    expected = [1 / (1 - share) for share in saved]
+    assert [by_action[word].at_most for word in helping] == pytest.approx(expected, rel=1e-3)
+
+
+def test_the_sharded_training_beside_the_project() -> None:
+    found = case("fsdp_rank*.json")
+    assert found.bound == Bound.COMMUNICATION and "prefetch" in found.advice[0].action
+    assert not any(word in actions(found) for word in ("bucket", "hook", "no_sync"))
+
+
+def launched(path: Path, *phases: tuple[str, int, int]) -> Verdict:
+    """Steps of 20 ms: a kernel of 20 us every 100 us, launched 5 us before it starts."""
+    trained(path, [(GEMM, 100 * n, 20, {"launch": 100 * n - 5}) for n in range(200)])
+    content = json.loads(path.read_text())
+    for step in range(6):
+        for name, start, length in phases:
+            content["traceEvents"].append(event("user_annotation", name, step * 20_000 + start, length, pid=9, tid=9))
+    return judge(gather([write(path, content)]))
+
+
+def test_a_try_is_bounded_by_its_phase_and_the_largest_is_first(tmp_path: Path) -> None:
+    phases = (("Optimizer.zero_grad#SGD.zero_grad", 0, 5_000), ("Optimizer.step#SGD.step", 15_000, 2_000))
+    found = launched(tmp_path / "trace.json", *phases)
+    assert found.bound == Bound.LAUNCH
+    saved = {proposal.action.partition(" ")[0]: 1 - 1 / proposal.at_most for proposal in found.advice}
+    assert saved["zero_grad(set_to_none=True):"] == pytest.approx(0.2, abs=2e-3)
+    assert saved["torch.compile:"] == pytest.approx(0.8 * 13 / 20, abs=2e-3)
+    assert list(saved.values()) == sorted(saved.values(), reverse=True)
+    fused = launched(tmp_path / "trace.json", phases[1])
+    [advised] = [proposal for proposal in fused.advice if "fused" in proposal.action]
+    assert 1 - 1 / advised.at_most == pytest.approx(0.08, abs=2e-3)
+    assert "fused" not in actions(launched(tmp_path / "trace.json"))
+
+
+def test_tries_that_save_the_same_time_say_so(tmp_path: Path) -> None:
+    assert SAME_TIME in sent(tmp_path, *SHARDED).remarks
+    assert SAME_TIME not in launched(tmp_path / "trace.json", ("Optimizer.step#SGD.step", 15_000, 2_000)).remarks
+
+
+def test_unknown_kernels_cast_doubt(tmp_path: Path) -> None:
+    certain = computed(tmp_path / "known.json", (HALF_GEMM, 1.0))
+    unsure = computed(tmp_path / "unknown.json", ("frobnicate<int>", 0.6), (HALF_GEMM, 0.4))
+    assert unsure.confidence < certain.confidence and "60%" in unsure.reason
+
+
+def on_host(path: Path, *more: dict, operator: str = "aten::addmm") -> Verdict:
+    """Steps of 20 ms with twelve operators on a machine with a GPU."""
+    events = [event("user_annotation", f"ProfilerStep#{n}", n * 20_000, 20_000, pid=9, tid=9) for n in range(6)]
+    events += [event("cpu_op", operator, 1_600 * n + n // 12 * 800, 1_590, pid=9, tid=9) for n in range(72)]
+    head = {"deviceProperties": [{"id": 0, "name": "NVIDIA A100-SXM4-80GB"}]}
+    return judge(gather([write(path, trace([*events, *more], **head))]))
+
+
+def test_operators_decide_where_nothing_was_launched(tmp_path: Path) -> None:
+    counted = event("cuda_runtime", "cudaGetDeviceCount", 5, 1, pid=9, tid=9)
+    for found in (on_host(tmp_path / "trace.json"), on_host(tmp_path / "called.json", counted)):
+        assert found.bound == Bound.COMPUTE and found.confidence > 0.4
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        [event("cuda_runtime", "cudaLaunchKernel", 5, 1, pid=9, tid=9, correlation=3)],
+        [event("cpu_op", "aten::cudnn_convolution", 5, 1, pid=9, tid=9)],
+    ],
+)
+def test_a_launch_without_a_kernel_was_recorded_without_cuda(tmp_path: Path, given: list) -> None:
+    found = on_host(tmp_path / "trace.json", *given)
+    assert found.bound == Bound.NOT_ENOUGH and "CUDA activity" in found.reason
+    assert "CUDA" in found.advice[0].action
+
+
+def test_the_cpu_run_beside_the_project() -> None:
+    assert case("cpu_run_gpu_visible.json").bound == Bound.COMPUTE
