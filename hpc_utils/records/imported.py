@@ -91,8 +91,9 @@ def read_runs(files: Iterable[Path], mapping_path: Path, name: str) -> tuple[lis
 
 
 def _run_id(values: Mapping[str, Any], name: str) -> str:
-    software = "".join(values.get(key, "") for key in ("software", "date"))
-    return identity.run_id(_parameters(values), **_layout(values), hardware=foreign.PREFIX + name + software)
+    parameters = _parameters(values)
+    state = values.get("software", "") + values["date"]
+    return identity.run_id(parameters, **_layout(values), hardware=foreign.PREFIX + name + state)
 
 
 def _layout(values: Mapping[str, Any]) -> dict[str, int]:
@@ -110,7 +111,9 @@ def _parameters(values: Mapping[str, Any]) -> dict[str, Any]:
     parameters |= {key: values[key] for key in PARAMETERS if key in values}
     if ranks == 1:
         parameters.setdefault("parallel", "none")
-    if missing := [key for key in ("workload", "precision", "parallel") if key not in parameters]:
+    if missing := [
+        key for key in ("workload", "precision", "parallel", "date") if key not in {**parameters, **values}
+    ]:
         raise ForeignError(f"missing for a record: {', '.join(missing)}")
     if parameters["precision"] not in PRECISIONS:
         raise ForeignError(f"precision is {parameters['precision']!r}, not one of {', '.join(PRECISIONS)}")
@@ -173,7 +176,7 @@ def _write_run(run: ImportedRun, meaning: Meaning, name: str, tables: Mapping[Pa
         "provenance.json",
         {
             "imported": {"title": meaning.title, "source": meaning.source, "file": run.file.name},
-            "collected_at": values.get("date"),
+            "collected_at": values["date"],
             "versions": {"torch": values.get("software")},
             "hardware_id": foreign.PREFIX + name,
             "hardware": {"gpus": [{"name": device}]} if device else {},

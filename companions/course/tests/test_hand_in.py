@@ -179,6 +179,7 @@ CLUSTER = """
 title = "Site"
 [nodes.cpu]
 partition = "cpu"
+most_nodes = 8
 cores = 4
 precisions = ["fp32"]
 [studies.strong]
