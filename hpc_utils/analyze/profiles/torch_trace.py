@@ -157,7 +157,7 @@ def _timelines(source: str, trace: _Trace) -> list[Timeline]:
     longer = [
         event
         for event in marks + operators + calls + trace.of("frames")
-        if event.tid in threads and 2000 * event.dur >= LONG_GAP
+        if event.tid in threads and 2000 * event.dur >= LONG_GAP and not event.name.startswith("<built-in")
     ]
     host = Events.ranges(*trace.spans(longer), [event.name for event in longer])
     event_sets = [ranges, *devices.values()]
