@@ -53,7 +53,7 @@ class _Args(msgspec.Struct, gc=False, frozen=True):
     device: int = 0
     correlation: int = -1
     group: str | None = msgspec.field(name="Process Group Name", default=None)
-    external: Any = msgspec.field(name="External id", default=None)
+    external: str | int | None = msgspec.field(name="External id", default=None)
     dtype: Any = None
     types: Any = msgspec.field(name="Input type", default=None)
     collective: str | None = msgspec.field(name="Collective name", default=None)
