@@ -147,8 +147,8 @@ def _pauses(host: Events | None, start: np.ndarray, end: np.ndarray, unexplained
     host = host.where(~np.isin(host.name, steps))
     for begin, until, ns in zip(start.tolist(), end.tolist(), unexplained.tolist(), strict=True):
         inside = np.minimum(host.end, until) - np.maximum(host.start, begin)
-        around = np.flatnonzero(2 * inside >= until - begin)[::-1]
-        shortest = around[np.argsort((host.end - host.start)[around], kind="stable")][:1]
+        covering = np.flatnonzero(2 * inside >= until - begin)[::-1]
+        shortest = covering[np.argsort((host.end - host.start)[covering], kind="stable")][:1]
         pauses["".join(host.names[number] for number in host.name[shortest])] += ns
     return +pauses
 

@@ -136,10 +136,10 @@ def _timelines(source: str, trace: _Trace) -> list[Timeline]:
     calls = trace.of("calls")
     marks = trace.of("ranges") + [event for event in operators if _is_range(event.name)]
     ranges = phases.ranges(*trace.spans(marks), [event.name for event in marks], [event.tid for event in marks])
-    around = marks + [event for event in operators if event.args.collective]
-    around = Events.ranges(*trace.spans(around), [event.args.collective or event.name for event in around])
+    naming = marks + [event for event in operators if event.args.collective]
+    contexts = Events.ranges(*trace.spans(naming), [event.args.collective or event.name for event in naming])
     devices = _devices(trace, operators, calls)
-    devices = {number: kernels.named_collectives(ops, around) for number, ops in devices.items()}
+    devices = {number: kernels.named_collectives(ops, contexts) for number, ops in devices.items()}
     names = {device.id: device.name for device in trace.devices}
     if not (devices or operators or calls or marks):
         raise ValueError("it has no events of torch.profiler")
