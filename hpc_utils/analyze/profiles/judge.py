@@ -211,8 +211,8 @@ def _doubts(devices: Devices, timelines: Sequence[Timeline]) -> list[Doubt]:
         doubts.append(Doubt(0.9, "waits for data are not marked"))
     if unknown > 0.1 * devices.shares["busy"]:
         doubts.append(Doubt(0.7, f"{unknown:.0%} of the time goes to work of unknown kind"))
-    if (other := devices.class_share([kernels.OTHER])) > UNCLASSIFIED:
-        doubts.append(Doubt(0.7, f"{other:.0%} of the compute time goes to kernels of unknown kind"))
+    if (unclassified := devices.class_share([kernels.OTHER])) > UNCLASSIFIED:
+        doubts.append(Doubt(0.7, f"{unclassified:.0%} of the compute time goes to kernels of unknown kind"))
     return doubts
 
 
@@ -377,7 +377,7 @@ def _longer(devices: Devices, waited: str) -> str:
         return f" in {names[0]}" if names and waited == "idle_ns" else ""
     times = [kernels.kernel_ns([timeline]) for timeline in devices.timelines]
     late = times.pop(column)
-    name = max(late, key=lambda name: late[name] - np.median([other[name] for other in times]))
+    name = max(late, key=lambda name: late[name] - np.median([punctual[name] for punctual in times]))
     return f", most of it in {kernels.short(name)}"
 
 
