@@ -32,7 +32,7 @@ KEYS = (
 COLUMNS = (
     *KEYS, "idle_ns", "overlapped_ns", "unknown_ns", "pageable_copies", "between_steps_ns", "otherwise_idle_ns",
     "short_gaps_ns", "launched_late_ns", "short_late_ns", "updating_ns", "zeroing_ns",
-    "pauses", "remarks",
+    "remarks",
 )  # fmt: skip
 
 NO_COMMUNICATION = "several devices but no communication kernel: the time of communication is not known"
@@ -40,7 +40,7 @@ PARTLY_UNKNOWN = "work of unknown kind (CUDA graphs traced whole): compute and c
 
 
 def breakdown(timeline: Timeline, *, several: bool = False) -> dict[str, Any]:
-    """Where this device's time went: `COLUMNS`, in ns, exact at the resolution of its clock; None: not known.
+    """Where this device's time went: `COLUMNS`, in ns, exact at the resolution of its clock; None: not known; and `pauses`.
 
     span_ns: from the first phase or work, whichever begins earlier, to the last end of the device's work.
     busy_ns: any work. compute_ns: kernels other than communication. memory_ns: copies and fills.
@@ -105,7 +105,7 @@ def breakdown_table(timelines: Iterable[Timeline]) -> pd.DataFrame:
     import pandas as pd
 
     frame = pd.DataFrame(breakdowns(timelines), columns=COLUMNS)
-    return frame.astype({name: "Int64" for name in frame if name not in ("pauses", "remarks")})
+    return frame.astype({name: "Int64" for name in frame if name != "remarks"})
 
 
 def _idle(timeline: Timeline, start: np.ndarray, end: np.ndarray) -> dict[str, Any]:
@@ -147,8 +147,8 @@ def _pauses(host: Events | None, start: np.ndarray, end: np.ndarray, unexplained
     host = host.where(~np.isin(host.name, steps))
     for begin, until, ns in zip(start.tolist(), end.tolist(), unexplained.tolist(), strict=True):
         inside = np.minimum(host.end, until) - np.maximum(host.start, begin)
-        around = np.flatnonzero(2 * inside >= until - begin)[::-1]
-        shortest = around[np.argsort((host.end - host.start)[around], kind="stable")][:1]
+        covering = np.flatnonzero(2 * inside >= until - begin)[::-1]
+        shortest = covering[np.argsort((host.end - host.start)[covering], kind="stable")][:1]
         pauses["".join(host.names[number] for number in host.name[shortest])] += ns
     return +pauses
 

@@ -62,16 +62,16 @@ MOST = 4  # pieces of advice
 COMMUNICATION = "communication"  # that the backward pass does not hide, beside the phases of the host
 
 # What helps collectives: their kinds, the part of their time that it saves at most, precisions that it does not help, the action.
-SHARDED = (kernels.ALL_GATHER, kernels.REDUCE_SCATTER)
+SHARDED = ("all_gather", "reduce_scatter")
 TRIES = (
-    ([kernels.ALL_REDUCE], 1, (), "hide more of it behind the backward pass: smaller or larger buckets (bucket_mb)"),
+    (["all_reduce"], 1, (), "hide more of it behind the backward pass: smaller or larger buckets (bucket_mb)"),
     (
-        [kernels.ALL_REDUCE],
+        ["all_reduce"],
         1 / 2,
         kernels.HALF,
         "send gradients in 16 bits: half the bytes (DDP's bf16 compression hook)",
     ),
-    ([kernels.ALL_REDUCE], 1 / 2, (), "add up the gradients of two batches before each all-reduce (no_sync)"),
+    (["all_reduce"], 1 / 2, (), "add up the gradients of two batches before each all-reduce (no_sync)"),
     (
         SHARDED,
         1,
@@ -86,20 +86,20 @@ TRIES = (
         "on several nodes, hybrid sharding: parameters are sharded within a node only (2-D mesh, HYBRID_SHARD)",
     ),
     (
-        [kernels.ALL_GATHER],
+        ["all_gather"],
         1 / 2,
         (),
         "where memory allows, keep parameters from forward to backward: no second all-gather (reshard_after_forward=False)",
     ),
-    ([kernels.ALL_TO_ALL], 1, (), "overlap it with computing: shared experts, or the other half of the batch"),
+    (["all_to_all"], 1, (), "overlap it with computing: shared experts, or the other half of the batch"),
     (
-        [kernels.ALL_TO_ALL],
+        ["all_to_all"],
         1,
         (),
         "place experts (or parts of sequences) so that most of the bytes stay within a node",
     ),
     (
-        [kernels.BROADCAST],
+        ["broadcast"],
         1,
         (),
         "where memory allows, plain DDP: ZeRO-1 broadcasts the updated parameters after each step",
@@ -211,8 +211,8 @@ def _doubts(devices: Devices, timelines: Sequence[Timeline]) -> list[Doubt]:
         doubts.append(Doubt(0.9, "waits for data are not marked"))
     if unknown > 0.1 * devices.shares["busy"]:
         doubts.append(Doubt(0.7, f"{unknown:.0%} of the time goes to work of unknown kind"))
-    if (other := devices.class_share([kernels.OTHER])) > UNCLASSIFIED:
-        doubts.append(Doubt(0.7, f"{other:.0%} of the compute time goes to kernels of unknown kind"))
+    if (unclassified := devices.class_share([kernels.OTHER])) > UNCLASSIFIED:
+        doubts.append(Doubt(0.7, f"{unclassified:.0%} of the compute time goes to kernels of unknown kind"))
     return doubts
 
 
@@ -245,7 +245,7 @@ def _by_phases(
     losses = [waiting_for_data(data)]
     if wire is not None:
         losses.append(
-            communicating(wire, {kernels.ALL_REDUCE: wire}, Doubt(0.7, "waiting for slower ranks is counted too"))
+            communicating(wire, {"all_reduce": wire}, Doubt(0.7, "waiting for slower ranks is counted too"))
         )
     elif world(timelines)[1] > 1:
         doubts.append(Doubt(0.7, "the all-reduce is inside the backward phase"))
@@ -377,7 +377,7 @@ def _longer(devices: Devices, waited: str) -> str:
         return f" in {names[0]}" if names and waited == "idle_ns" else ""
     times = [kernels.kernel_ns([timeline]) for timeline in devices.timelines]
     late = times.pop(column)
-    name = max(late, key=lambda name: late[name] - np.median([other[name] for other in times]))
+    name = max(late, key=lambda name: late[name] - np.median([punctual[name] for punctual in times]))
     return f", most of it in {kernels.short(name)}"
 
 
@@ -542,7 +542,7 @@ def computing(devices: Devices) -> list[Advice]:
     device = next((timeline.device_name for timeline in devices.timelines if timeline.device_name), "")
     peak = peaks.find_peak(device)
     best = max((peak.flops.get(kind, 0.0) for kind in kernels.HALF[1:]), default=0.0) if peak else 0.0
-    wide = {kind: devices.class_share(MATRIX, [kind]) for kind in ("fp32", "tf32")}
+    wide = {kind: devices.class_share(MATRIX, [kind]) for kind in kernels.SINGLE}
     action = "16-bit autocast for the kernels in fp32 and tf32"
     if not any(wide.values()) and not devices.autocast:
         wide = {"fp32": devices.class_share(MATRIX, [""])}

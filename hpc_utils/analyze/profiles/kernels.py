@@ -54,15 +54,12 @@ LAYOUT = re.compile(
     r"nchw(?:to|2)nhwc|nhwc(?:to|2)nchw|batched_transpose", re.I
 )  # changes of layout around convolutions
 # Kinds of collectives, by what the names of kernels, ranges and events have in common.
-ALL_TO_ALL, REDUCE_SCATTER, ALL_GATHER, ALL_REDUCE, BROADCAST = (
-    "all_to_all", "reduce_scatter", "all_gather", "all_reduce", "broadcast",
-)  # fmt: skip
 _COLLECTIVES = {
-    ALL_TO_ALL: r"all[-_ ]?(?:to|2)[-_ ]?all|deep_ep",
-    REDUCE_SCATTER: r"reduce[-_ ]?scatter",
-    ALL_GATHER: r"all[-_ ]?gather",
-    ALL_REDUCE: r"all[-_ ]?reduce",
-    BROADCAST: r"broadcast",
+    "all_to_all": r"all[-_ ]?(?:to|2)[-_ ]?all|deep_ep",
+    "reduce_scatter": r"reduce[-_ ]?scatter",
+    "all_gather": r"all[-_ ]?gather",
+    "all_reduce": r"all[-_ ]?reduce",
+    "broadcast": r"broadcast",
     "gather": r"^(?:nccl:)?gather$",
     "scatter": r"^(?:nccl:)?scatter$",
 }

@@ -127,8 +127,8 @@ def two_sides(reports: Reports, paths: Sequence[str | Path]) -> list[Reports]:
         for source in sources
     ]
     ranks = [{timeline.rank for timeline in side} for side in sides]
-    same = len(sides) == 2 and all(sides) and (None in set.union(*ranks) or ranks[0] & ranks[1])
-    return list(map(Reports, sides)) if same else []
+    comparable = len(sides) == 2 and all(sides) and (None in set.union(*ranks) or ranks[0] & ranks[1])
+    return list(map(Reports, sides)) if comparable else []
 
 
 def read_timelines(path: Path) -> list[Timeline]:

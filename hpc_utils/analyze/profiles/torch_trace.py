@@ -53,7 +53,7 @@ class _Args(msgspec.Struct, gc=False, frozen=True):
     device: int = 0
     correlation: int = -1
     group: str | None = msgspec.field(name="Process Group Name", default=None)
-    external: Any = msgspec.field(name="External id", default=None)
+    external: str | int | None = msgspec.field(name="External id", default=None)
     dtype: Any = None
     types: Any = msgspec.field(name="Input type", default=None)
     collective: str | None = msgspec.field(name="Collective name", default=None)
@@ -136,10 +136,10 @@ def _timelines(source: str, trace: _Trace) -> list[Timeline]:
     calls = trace.of("calls")
     marks = trace.of("ranges") + [event for event in operators if _is_range(event.name)]
     ranges = phases.ranges(*trace.spans(marks), [event.name for event in marks], [event.tid for event in marks])
-    around = marks + [event for event in operators if event.args.collective]
-    around = Events.ranges(*trace.spans(around), [event.args.collective or event.name for event in around])
+    naming = marks + [event for event in operators if event.args.collective]
+    contexts = Events.ranges(*trace.spans(naming), [event.args.collective or event.name for event in naming])
     devices = _devices(trace, operators, calls)
-    devices = {number: kernels.named_collectives(ops, around) for number, ops in devices.items()}
+    devices = {number: kernels.named_collectives(ops, contexts) for number, ops in devices.items()}
     names = {device.id: device.name for device in trace.devices}
     if not (devices or operators or calls or marks):
         raise ValueError("it has no events of torch.profiler")
@@ -157,7 +157,7 @@ def _timelines(source: str, trace: _Trace) -> list[Timeline]:
     longer = [
         event
         for event in marks + operators + calls + trace.of("frames")
-        if event.tid in threads and 2000 * event.dur >= LONG_GAP
+        if event.tid in threads and 2000 * event.dur >= LONG_GAP and not event.name.startswith("<built-in")
     ]
     host = Events.ranges(*trace.spans(longer), [event.name for event in longer])
     event_sets = [ranges, *devices.values()]

@@ -88,7 +88,14 @@ def paused(path: Path, *around: tuple[str, str]) -> Path:
     ("around", "named"),
     [
         ((), "mark what the host does"),
-        ((("python_function", "train.py(3): main"), ("python_function", "decode.py(12): decode")), "decode"),
+        (
+            (
+                ("python_function", "train.py(3): main"),
+                ("python_function", "decode.py(12): decode"),
+                ("python_function", "<built-in function sleep>"),
+            ),
+            "decode",
+        ),
         ((("user_annotation", "tokenize"),), "tokenize"),
         ((("cpu_op", "aten::nonzero"),), "aten::nonzero"),
     ],
