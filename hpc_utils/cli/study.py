@@ -61,7 +61,8 @@ def study_new(name, workload, script):
         raise click.UsageError("give either --workload MODULE:FUNCTION or --script FILE.py")
     path = new(name, workload or script)
     click.echo(
-        f"{path}\nnext:\n  hpc study plan {name}    list its runs\n  hpc study run {name}     measure, and write the report"
+        f"{path}\nnext:\n  hpc study plan {name}    list its runs\n  hpc study run {name}     measure, and write the report\n"
+        f"  hpc paper new {path.stem}    write a page about it"
     )
 
 

@@ -82,7 +82,8 @@ def run(
 
     Raises:
         AlreadyComplete, ClaimedElsewhere: nothing was started.
-        ConfigError: nothing was started: the run's folder cannot be written, or the profiler is not installed.
+        ConfigError: nothing was started: the run's folder cannot be written, the profiler is not installed, or a user's own code
+            has changed.
         DataError: nothing was started: the data set has changed since it was fetched.
         RunStopped: SIGUSR1 or SIGTERM was received, and the ranks wrote a checkpoint; every process has ended.
         RunFailed: a rank raised or died, or the records contradict each other; every process has ended.
@@ -105,10 +106,6 @@ def require_startable(request: Request, *, redo: bool = False, launcher: Sequenc
     """Raise as `run` does where nothing would be started."""
     if not source_code.is_own(request.config.workload):
         datasets.verify(request.config.dataset)
-    elif not request.is_current:
-        raise ConfigError(
-            f"{request.config.workload} was edited since {request.run_id} was planned: give the command again"
-        )
     if not launcher:  # else the ranks may be on other machines
         profilers.require(request.config.profile)
     if request.state == "complete" and not redo:
@@ -131,6 +128,10 @@ def attend(
     Args:
         received: signals that this process receives; grows. turns: where the ranks ask for their turns (`launch.turns`).
     """
+    if source_code.is_own(request.config.workload) and not request.is_current:  # it may have waited for the machine
+        raise ConfigError(
+            f"the code of {request.config.workload} changed since {request.run_id} was planned: give the command again"
+        )
     before = failure.stopped(request.path)
     folder = _claim(request, redo, is_gone)
     path = folder.path

@@ -327,10 +327,10 @@ def plan(
                     hardware=target.hardware, needs_data=needs_data, imports=not target.in_container,
                 )  # fmt: skip
             except ConfigError as error:
-                elsewhere = _path(name).parent
+                elsewhere = _path(name).parent.absolute()
                 remedy = (
                     f"; {configuration.notebook} is in {elsewhere}: run this there"
-                    if (elsewhere / configuration.notebook).is_file()
+                    if (elsewhere / configuration.notebook).is_file() and elsewhere != Path.cwd()
                     else ""
                 )
                 raise StudyError(
@@ -429,7 +429,11 @@ def _ablated(study: Study, target: Target, changes: Mapping[str, Any]) -> dict[s
 
 
 def _plain(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: plain(name, value) for name, value in parameters.items()}
+    """The parameters with `none` as None, and `workload_args.NAME` in `workload_args`."""
+    prefix = "workload_args."
+    arguments = {name.removeprefix(prefix): value for name, value in parameters.items() if name.startswith(prefix)}
+    values = {name: plain(name, value) for name, value in parameters.items() if not name.startswith(prefix)}
+    return values | ({"workload_args": values.get("workload_args", {}) | arguments} if arguments else {})
 
 
 def forecast(study_plan: Plan) -> list[dict[str, Any]]:

@@ -114,11 +114,7 @@ def _step_seconds(workload: Workload, config: RunConfig, batch: int) -> float:
         loader = Loader(workload.train, workload, config, ranks.device)
         optimizers = workload.optimizers(model, config, config.lr)
         for step, (inputs, targets) in enumerate(loader.batches([torch.arange(batch)] * 2, 0)):
-            share = workload.schedule(step, 10 * STEPS[0], STEPS[0], config)
-            if not 0 <= share < math.inf:
-                raise StudyError(
-                    f"{config.workload}: the schedule gives {share!r} at step {step}; expected a share from 0"
-                )
+            workload.rate(step, 10 * STEPS[0], STEPS[0], config)
             outputs = workload.forward(model, inputs)
             loss = workload.loss(outputs, targets)
             loss.backward()

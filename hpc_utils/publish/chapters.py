@@ -122,8 +122,11 @@ def conclude(study_name: str, output: Path | None = None) -> Path:
     study = records.read_study(study_name)
     with file_lock.hold(paths.results() / ".report.lock"):
         run_records = records.load(study=study.name)
-        for name, why in run_records.refused.items():
-            print(f"refused {name}: {why}", file=sys.stderr)
+        for line in (
+            *(f"refused {name}: {why}" for name, why in run_records.refused.items()),
+            *records.by_absent_code(run_records, paths.results()),
+        ):
+            print(line, file=sys.stderr)
         complete = run_records.runs.run_id.tolist()
         for chapter in study.chapters if complete else ():
             if chapter.run is None:

@@ -21,7 +21,7 @@ from .ranks import Ranks
 from .sampler import evaluation_indices
 from .workload import COUNT, Batch, Workload, WorkloadError, means
 
-UNLIKE = 0.25  # share by which a metric differs from the sum over both halves: of a mean it is 0.5, of a sum rounding
+PAIRS = 8  # of samples, whose metrics are compared with those of all of them together
 
 
 class Evaluation:
@@ -107,33 +107,39 @@ class Evaluation:
 
 @torch.no_grad()
 def require_sums(workload: Workload, batch: Batch, outputs: Any, forward: Callable[[Any], Any]) -> None:
-    """Raise WorkloadError if a metric of a batch is not the sum of those of its halves, as a mean is not.
+    """Raise WorkloadError if a metric or `count` of `PAIRS` pairs of samples is not the sum of those of each pair, as a mean is not.
 
-    Outputs that cannot be divided are computed again, by `forward` of the halves' inputs, on every rank. It is not tried on a batch
-    with tensors that are not one entry for each sample.
+    Outputs that are not one entry for each sample are computed anew, by `forward` of the pairs' inputs, as often on every rank. It is
+    not tried on a batch with tensors that are not one entry for each sample.
     """
     size = batch_size(batch[1])
-    middle = -(-size // 2)
-    halves = [slice(middle), slice(middle, size) if size > 1 else slice(size)]
+    count = min(PAIRS, size // 2)
+    places = [slice(first, first + 2) for first in range(0, 2 * count, 2)]
+    slices = [slice(2 * count or size), *places, *[slice(size)] * (PAIRS - count)]
     try:
-        parts = [portion(batch, size, half) for half in halves]
+        parts = [portion(batch, size, place) for place in slices]
     except WorkloadError:
         return
-    if tensors(outputs) and all(not tensor.ndim or len(tensor) == size for tensor in tensors(outputs)):
-        outputs_of_halves = [portion(outputs, size, half) for half in halves]
+    leaves = tensors(outputs)
+    if leaves and all(leaf.ndim and len(leaf) == size for leaf in leaves):
+        part_outputs = [portion(outputs, size, place) for place in slices]
     else:
-        outputs_of_halves = [forward(inputs) for inputs, _ in parts]
-    if size == 1:
-        return
-    sums = [
-        workload.sums(half_outputs, targets)
-        for half_outputs, (_, targets) in zip(outputs_of_halves, parts, strict=True)
-    ]
-    for name, total in workload.sums(outputs, batch[1]).items():
-        values = [float(half[name]) for half in sums]
-        if abs(float(total) - sum(values)) > UNLIKE * sum(map(abs, values)):
-            metric = name.removesuffix(COUNT)
+        part_outputs = [forward(inputs) for inputs, _ in parts]
+    whole, *of_pairs = (_sums(workload, parts[number], part_outputs[number]) for number in range(count + 1))
+    for name, total in whole.items() if count else ():
+        values = [pair[name] for pair in of_pairs]
+        # Counts may differ where a forward pass of other batches rounds otherwise.
+        is_count = all(value.is_integer() for value in (total, *values))
+        size_of_sum = sum(map(abs, values))
+        allowance = 2 + 0.25 * size_of_sum if is_count else 0.02 * size_of_sum
+        if abs(total - sum(values)) > allowance:
             raise WorkloadError(
-                f"the metric `{metric}` is no sum over the samples: it is {float(total):.5g} of a batch, but {values[0]:.5g} and "
-                f"{values[1]:.5g} of its halves; return the sum, or two sums (value, count)"
+                f"`{name.removesuffix(COUNT)}` is no sum over the samples: it is {total:.5g} of {2 * count} samples, but "
+                f"{sum(values):.5g} of their pairs together; return the sum (a metric also two sums: value, count)"
             )
+
+
+def _sums(workload: Workload, batch: Batch, outputs: Any) -> dict[str, float]:
+    """The metrics' sums of a batch, and its count."""
+    sums = workload.sums(outputs, batch[1]) | ({"count": workload.count(*batch)} if workload.count else {})
+    return {name: float(value) for name, value in sums.items()}

@@ -339,7 +339,7 @@ class Trainer:
         skips."""
         per_epoch = len(self.sampler)
         total = per_epoch * self.config.epochs
-        factor = self.workload.schedule(self.steps_done, total, per_epoch, self.config)
+        factor = self.workload.rate(self.steps_done, total, per_epoch, self.config)
         return self._set_lr(factor)
 
     def _set_lr(self, factor: float) -> float:

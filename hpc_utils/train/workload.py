@@ -120,7 +120,7 @@ class Workload:
         """What `optimizer` returns, as a list.
 
         Raises:
-            WorkloadError: it holds anything else than optimizers.
+            WorkloadError: it holds anything else than optimizers, or not each trained parameter of the model once.
         """
         built = self.optimizer(model, config, peak_lr)
         optimizers = list(built) if isinstance(built, list | tuple) else [built]
@@ -128,7 +128,29 @@ class Workload:
             raise WorkloadError(
                 f"optimizer returned {strange[0]!r:.80}; expected a torch.optim.Optimizer, or a list of them"
             )
+        names = {id(parameter): name for name, parameter in model.named_parameters()}
+        trained = [id(p) for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]]
+        if len(set(trained)) < len(trained) or not names.keys() >= set(trained):
+            raise WorkloadError("optimizer: a parameter is in two groups, or is none of the model's")
+        left_out = [name for name, p in model.named_parameters() if p.requires_grad and id(p) not in trained]
+        if left_out:
+            raise WorkloadError(
+                f"optimizer: {', '.join(left_out[:3])} and others are in no group; set requires_grad=False for what is not trained"
+            )
         return optimizers
+
+    def rate(self, step: int, steps: int, steps_per_epoch: int, config: RunConfig) -> float:
+        """The share of the peak learning rate at `step`.
+
+        Raises:
+            WorkloadError: it is no finite number from 0 on.
+        """
+        share = self.schedule(step, steps, steps_per_epoch, config)
+        if not (isinstance(share, int | float) and 0 <= share < math.inf):
+            raise WorkloadError(
+                f"the schedule gives {share!r} at step {step} of {steps}; expected a share of the peak rate"
+            )
+        return share
 
 
 class Loop(ABC):

@@ -67,6 +67,23 @@ WRONG = """
             make(), forward=forward, loss=lambda outputs, targets: loss(outputs.values, targets), metrics={"size": metric}
         )
 
+    def exponential():
+        return wrapped(lambda outputs, targets: outputs.values.mul(9).abs().mean().exp() * len(targets))
+
+    def miscounted():
+        return dataclasses.replace(make(), unit="points", count=lambda inputs, targets: targets.float().mean() + 1)
+
+    def stranger():
+        other = Model(3)
+        return dataclasses.replace(make(), optimizer=lambda model, config, lr: torch.optim.SGD(other.parameters(), lr))
+
+    def partial():
+        first = lambda model, config, lr: torch.optim.SGD([next(model.parameters())], lr)
+        return dataclasses.replace(make(), optimizer=first)
+
+    def ending():
+        return dataclasses.replace(make(), schedule=lambda step, *rest: 1.0 if step < 2 else float("nan"))
+
     def summed():
         return wrapped(lambda outputs, targets: outputs.values.abs().sum())
 
@@ -153,9 +170,14 @@ REFUSED = [
     ("outside:empty", "test is empty"),
     ("outside:named", "metrics: loss"),
     ("outside:counted", "test accuracy is 2"),
-    ("outside:averaged", "the metric `size` is no sum"),
-    ("outside:halved", "the metric `size` is no sum"),
-    ("outside:wrapped", "the metric `size` is no sum"),
+    ("outside:averaged", "`size` is no sum"),
+    ("outside:halved", "`size` is no sum"),
+    ("outside:wrapped", "`size` is no sum"),
+    ("outside:exponential", "`size` is no sum"),
+    ("outside:miscounted", "`count` is no sum"),
+    ("outside:stranger", "none of the model's"),
+    ("outside:partial", "in no group"),
+    ("outside:ending", "schedule gives nan at step 2 "),
     ("outside:streamed", "test is a Stream, which only iterates.*map-style"),
     ("outside:loaded", "train is a DataLoader"),
     ("outside:unpaired", r"a batch is a dict; expected \(inputs, targets\)"),

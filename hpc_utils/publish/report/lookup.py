@@ -87,9 +87,7 @@ def gather(results: Path, record_set: records.Records, exported: Exports, study:
     behind = (run for page in exported.pages.values() for run in page["runs"])
     for run in behind if study else (*record_set.runs.run_id, *record_set.refused, *record_set.unfinished):
         series.setdefault(run, [])
-    faults = records.by_former_code(record_set, results, study) + records.by_absent_code(
-        record_set.only(series), results
-    )
+    faults = records.by_former_code(record_set, results, study)
     faults += [fault for stem in exported.pages for fault in staleness.page_faults(exported, stem, record_set)]
     faults += staleness.computed_otherwise(exported)
     joined = {run: ", ".join(names) for run, names in series.items()}
