@@ -228,6 +228,8 @@ def _write_accounting(results: Path, runs: pd.DataFrame, output: Path) -> Iterat
     else:
         jobs = accounting.drop(columns="run_id").drop_duplicates()
         atomic.write_text(output / "sacct.csv", jobs.to_csv(index=False, lineterminator="\n"))
+        if lacking := set(runs.run_id[runs.job_id.notna()]).difference(accounting.run_id):
+            yield f"`sacct.csv` lacks the jobs of {counted(len(lacking), 'run')}, which were not archived: {', '.join(sorted(lacking))}."
 
 
 def _write_figures(

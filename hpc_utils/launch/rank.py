@@ -32,7 +32,9 @@ from hpc_utils.launch.process_tree import die_with_parent, log_to
 
 # A frame of the user's code: of a cell other than at `train(config)`, or of a file that is neither ours nor a
 # library's.
-OWN = re.compile(r"Cell (?![^>]*> \d+ [^\n]*\btrain\()|File (?!<|.*/(hpc_utils|(site|dist)-packages|python3\.\d+)/)")
+OWN = re.compile(
+    r'Cell (?![^>]*> \d+ [^\n]*\btrain\()|File "?+(?!<|.*/(hpc_utils|(site|dist)-packages|python3\.\d+)/)'
+)
 PARTIAL = ".partial.ipynb"  # the launcher renames it at the end
 
 
@@ -130,7 +132,7 @@ def _report(error: BaseException, folder: Path, rank: int) -> None:
     name = getattr(error, "ename", type(error).__name__)
     message = getattr(error, "evalue", str(error))
     frames = getattr(error, "traceback", None) or traceback.format_exception(error)
-    frames = [without_colours(frame) for frame in frames]
+    frames = [without_colours(frame).strip() for frame in frames]
     report = {
         "rank": rank,
         "at": time.time(),

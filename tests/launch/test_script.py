@@ -104,6 +104,7 @@ def test_one_process_without_a_group_whoever_starts_it(bench: Bench, launcher: l
         (LOOP, "width=wide", "argument --width: invalid int value: 'wide'"),
         (LOOP.replace("global_batch=args.global_batch)", "global_batch=64)"), "width=3", "global_batch=64"),
         (LOOP.replace('if "RANK"', 'if "NEVER"'), "width=3", "parallel=ddp"),
+        (LOOP.replace("loss.backward()", "loss.backwards()"), "width=3", 'my_loop.py", line 23'),
     ],
 )  # fmt: skip
 def test_a_loop_that_does_not_train_what_it_was_started_for_fails(

@@ -430,6 +430,13 @@ def test_a_variant_has_typed_values_and_none_of_what_the_study_varies(write) -> 
         assert CliRunner().invoke(main, ["study", "plan", study, "-p", option, "--as", "v"]).exit_code == 2
 
 
+def test_a_misspelt_study_of_a_cluster_file_is_named(write, tmp_path: Path) -> None:
+    cluster = tmp_path / "cluster.toml"
+    cluster.write_text(CLUSTER + "[studies.waek]\nranks = [1]\n[studies.mine-too]\nranks = [1]\n")
+    done = CliRunner().invoke(main, ["submit", "--dry-run", write(GOOD), "--cluster", str(cluster)])
+    assert done.exit_code == 0 and "waek" in done.stderr and "mine-too" not in done.stderr
+
+
 def test_only_the_chosen_runs_are_to_do(write) -> None:
     plan = studies.plan(write(GOOD))
     assert {point.ranks for point in plan.points} == {1, 2}
