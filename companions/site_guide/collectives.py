@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,7 @@ OPERATIONS: dict[str, Callable[[Tensor, Tensor], Any]] = {
 
 def measure(ranks: Ranks, *, repeats: int, seconds: float, console: Console) -> dict[str, Any]:
     """The record without its origin: `repeats` times of each operation and size on the slowest rank, interleaved."""
+    warnings.filterwarnings("ignore", ".*deprecated", FutureWarning)  # newer names are not in older releases of torch
     plan = []
     for name, operation in OPERATIONS.items():
         for length in SIZES:
