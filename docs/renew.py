@@ -1,6 +1,5 @@
 """Renews what is written from the code and the committed runs (`make docs`): SYSTEM.md of the clone (hardware, software, dates and
-jobs of each committed result set) and of each set, the measured values in docs/results.md, the verdicts in docs/read-a-profile.md, and
-the record schema in results/README.md."""
+jobs of each committed result set) and of each set, the measured values in docs/results.md, and the verdicts in docs/read-a-profile.md."""
 
 from __future__ import annotations
 
@@ -20,23 +19,13 @@ from hpc_utils.publish import exports, formatting, tables
 from hpc_utils.publish.documents import colophon
 from hpc_utils.publish.documents.sets import ResultSet, Sets
 from hpc_utils.publish.formatting import ABSENT, number
-from hpc_utils.records import atomic, schema
+from hpc_utils.records import atomic
 from hpc_utils.records.folder import read_json
 
 FASTEST, END = "<!-- written by make docs from the committed runs -->", "<!-- end -->"
-COLUMNS = "<!-- written by `make docs` from hpc_utils/records/schema.toml -->"
 VERDICTS = "<!-- written by `make docs` from hpc_utils/analyze/profiles/verdict.py -->"
 # A row of a table that ends in the name of a cell: what was measured stands before it.
 MEASURED = re.compile(r"\| [^|\n]* \| `(([\w-]+):[^`\n]+)` \|$", re.M)
-# The headings of the schema's tables in `results/README.md`.
-HEADINGS = {
-    "runs": "`csv/runs.csv`: one row per run (joined by `hpc collect`)",
-    "epochs": "`runs/<run>/epochs.csv` and `csv/epochs.csv` (with `run_id` as first column): one row per epoch",
-    "steps": "`runs/<run>/steps.csv.gz`: one row per step and rank",
-    "ranks": "`runs/<run>/ranks.csv`: one row per rank",
-    "monitor": "`runs/<run>/monitor/<host>.csv`, if requested: one row per device and sample",
-    "foreign": "`hpc_utils.records.foreign.load()`: all columns of `csv/runs.csv`, followed by these",
-}
 GOALS = (0.94, 0.96)  # shares of CIFAR-10's test images
 VERSIONS = ("python", "torch", "cuda", "nccl", "blas", "onednn", "slurm")
 PAGE = f"""# What the results were measured on
@@ -51,15 +40,6 @@ measuring code of that day did not record it. *{UNKNOWN.capitalize()}*: the mach
 Measured by the authors in [`CITATION.cff`](CITATION.cff). Serial numbers and addresses are never recorded.
 [`REPRODUCE.md`](REPRODUCE.md) describes how to repeat each set.
 """
-
-
-def columns() -> dict[Path, str]:
-    """{results/README.md: its text} with the schema's tables."""
-    page, parts = paths.root() / "results" / "README.md", []
-    for table, heading in HEADINGS.items():
-        rows = [f"| `{c.name}` | {c.unit} | {c.meaning} |" for c in schema.TABLES[table]]
-        parts.append("\n".join([f"### {heading}", "", "| column | unit | meaning |", "|---|---|---|", *rows]))
-    return {page: between(page, COLUMNS, "\n\n".join(parts))}
 
 
 def verdicts() -> dict[Path, str]:
@@ -156,5 +136,5 @@ def _all(values: Iterable[str]) -> str:
 
 
 if __name__ == "__main__":
-    for path, text in (columns() | verdicts() | pages(sorted(paths.reference().glob("*/")))).items():
+    for path, text in (verdicts() | pages(sorted(paths.reference().glob("*/")))).items():
         atomic.write_text(path, text)
