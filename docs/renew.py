@@ -26,7 +26,7 @@ FASTEST, END = "<!-- written by make docs from the committed runs -->", "<!-- en
 VERDICTS = "<!-- written by `make docs` from hpc_utils/analyze/profiles/verdict.py -->"
 # A row of a table that ends in the name of a cell: what was measured stands before it.
 MEASURED = re.compile(r"\| [^|\n]* \| `(([\w-]+):[^`\n]+)` \|$", re.M)
-GOALS = (0.94, 0.96)  # shares of CIFAR-10's test images
+TASK = ["workload", "dataset"]
 VERSIONS = ("python", "torch", "cuda", "nccl", "blas", "onednn", "slurm")
 PAGE = f"""# What the results were measured on
 
@@ -66,7 +66,7 @@ def pages(sets: Sequence[Path]) -> dict[Path, str]:
         written[folder / "SYSTEM.md"] = provenance.system_markdown(origins)
         answers[f"[`{folder.name}`]({link}/SYSTEM.md)"] = _answers(folder, own, origins)
         speeds.append(fastest(f"[`{folder.name}`]({os.path.relpath(folder, results.parent)})", own))
-    written[results] = measured(between(results, FASTEST, tables.markdown(pd.concat(speeds))), sets)
+    written[results] = measured(between(results, FASTEST, speed_table(pd.concat(speeds))), sets)
     table = tables.markdown(pd.DataFrame(answers).rename_axis("").reset_index())
     return written | {paths.root() / "SYSTEM.md": PAGE.format(table=table)}
 
@@ -85,26 +85,23 @@ def measured(text: str, sets: Sequence[Path]) -> str:
 
 
 def fastest(name: str, own: records.Records) -> pd.DataFrame:
-    """A row for each model and data set: the fastest configuration of one device, and the shortest time to `GOALS`."""
+    """The fastest configuration of one device in a set, for each model and data set."""
     runs = points.unprofiled(own.runs)
-    runs = runs[(runs.world_size == 1) & ~points.barred(runs)]
-    best = points.points(runs).sort_values("throughput", ascending=False).groupby(["workload", "dataset"]).head(1)
+    best = points.points(runs[(runs.world_size == 1) & ~points.barred(runs)])
+    return best.sort_values("throughput", ascending=False).groupby(TASK).head(1).assign(set=name)
+
+
+def speed_table(speeds: pd.DataFrame) -> str:
+    """A row for each model and data set on each kind of device: the fastest of all sets."""
+    best = speeds.sort_values("throughput", ascending=False).groupby(["device_name", *TASK]).head(1)
     columns: dict[str, tables.Writer] = {
-        "set": lambda row: name,
-        "one device": lambda row: row["device_name"],
         "model on data set": records.identity.task,
+        "one device": lambda row: row["device_name"],
         "precision": lambda row: row["precision"],
-        "images/s": tables.measured("throughput"),
-        "repeats": lambda row: str(row["repeats"]),
+        "samples/s": tables.measured("throughput"),
+        "set": lambda row: row["set"],
     }
-    found = tables.text_table(best, columns)
-    for goal in GOALS:
-        reached = cost.to_accuracy(runs[runs.dataset == "cifar10"], own.epochs, goal, {}).dropna(subset="seconds")
-        soonest = reached.sort_values("seconds").groupby("workload").head(1)
-        times = tables.text_table(soonest, {"time": tables.measured("seconds")}).time
-        known = dict(zip(soonest.workload + " on cifar10", times, strict=True))
-        found[f"to {goal:.0%} (s)"] = [known.get(what, ABSENT) for what in found["model on data set"]]
-    return found
+    return tables.markdown(tables.text_table(best, columns))
 
 
 def _answers(folder: Path, own: records.Records, origins: Sequence[Mapping[str, Any]]) -> dict[str, str]:
