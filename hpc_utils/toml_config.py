@@ -55,9 +55,11 @@ def nearest(name: str, names: Iterable[str], *, cutoff: float = 0.5) -> str:
 
 
 def hint(name: str, names: Iterable[str]) -> str:
-    """A hint for an unknown `name`: the nearest known name, or all of them."""
+    """A hint for an unknown `name`: the nearest known name, or all of them; without any, this is no clone."""
     names = sorted(names)
     close = nearest(name, names)
+    if not names:
+        return "there are none here: run this in a clone of the project"
     return f"did you mean {close}?" if close else f"known are {', '.join(names)}"
 
 

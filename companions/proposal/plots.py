@@ -1,7 +1,11 @@
-"""The work plan as a Gantt chart."""
+"""The work plan as a Gantt chart; and published sizes of networks over time, for a pitch."""
 
 from __future__ import annotations
 
+import tomllib
+from pathlib import Path
+
+import pandas as pd
 from matplotlib import pyplot as plt
 
 from hpc_utils.publish.plots import drawing, style
@@ -32,3 +36,23 @@ def gantt(plan: WorkPlan) -> Chart:
     axes.grid(False)
     caption = "The work plan: packages over months, with their effort in person-months (pm), and milestones."
     return Chart(figure, data, "gantt", caption)
+
+
+def models() -> Chart:
+    """The parameters of published networks against the year, each with its name; the data has their sources."""
+    data = pd.DataFrame(tomllib.loads(Path(__file__).with_name("models.toml").read_text())["model"])
+    data["parameters"] = 1e6 * data.pop("million_parameters")
+    figure, axes = plt.subplots(figsize=(style.COLUMN, 2.4))
+    axes.plot(data.year, data.parameters / 1e9, "o", color=style.ROLES["main"])
+    for model in data.itertuples():
+        place = {"ha": "left", "xytext": (5, -3)} if model.year < 2018 else {"ha": "right", "xytext": (-5, -3)}
+        if model.year == data.year.max():
+            place = {"ha": "center", "xytext": (0, -12)}
+        axes.annotate(
+            model.name, (model.year, model.parameters / 1e9), textcoords="offset points", fontsize=7, **place
+        )
+    axes.set_yscale("log")
+    axes.set(
+        xlabel="Year of publication", ylabel="Parameters (billions)", xlim=(data.year.min() - 1, data.year.max() + 1)
+    )
+    return Chart(figure, data, "models", "Parameters of published networks, as their authors state them.")

@@ -152,9 +152,11 @@ def summary(records: Records, study: str = "") -> pd.DataFrame:
     "workload precision parallel nodes ranks_per_node global_batch wall_seconds device_hours cost efficiency",
     measure="cost",
 )
-def to_finish(runs: pd.DataFrame, epochs: pd.DataFrame, prices: Mapping[str, Billing]) -> pd.DataFrame:
-    """One row per configuration: the cost of equal work, training on as many samples as most of the runs did, at the measured
-    rate, without profiled runs.
+def to_finish(
+    runs: pd.DataFrame, epochs: pd.DataFrame, prices: Mapping[str, Billing], work: float | None = None
+) -> pd.DataFrame:
+    """One row per configuration: the cost of equal work, training on `work` samples (None: as many as most of the runs did), at the
+    measured rate, without profiled runs.
 
     Equal samples are not equal learning where the global batch differs: `to_accuracy` compares that.
 
@@ -164,7 +166,7 @@ def to_finish(runs: pd.DataFrame, epochs: pd.DataFrame, prices: Mapping[str, Bil
     """
     runs = unprofiled(runs)
     spent = per_run(runs, epochs, prices)
-    factor = spent.samples.mode().max() / spent.samples
+    factor = (work or spent.samples.mode().max()) / spent.samples
     # The start is paid once, whatever the work.
     wall = spent.start_seconds + (spent.wall_seconds - spent.start_seconds) * factor
     grown = {name: spent[name] * factor for name in ("epochs", "seconds", "energy_kwh")}

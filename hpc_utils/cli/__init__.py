@@ -43,7 +43,9 @@ class Commands(click.Group):
     """
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        for title, commands in SECTIONS.items():
+        listed = {command for commands in SECTIONS.values() for command in commands}
+        others = [command for command in self.commands.values() if command not in listed and not command.hidden]
+        for title, commands in {**SECTIONS, **({"Companions": others} if others else {})}.items():
             with formatter.section(title):
                 formatter.write_dl([(f"{one.name:8}", one.get_short_help_str(limit=90)) for one in commands])
 

@@ -45,7 +45,7 @@ repeats_option = click.option("--repeats", default=5, type=POSITIVE, help="Of ea
 
 
 def where_options(nproc: int, nodes: int, ranks_per_node: int = 0) -> Callable:
-    """The options that place the ranks, with their defaults; the command passes them to `_measure`."""
+    """The options that place the ranks, with their defaults; the command passes them to `measure_on_ranks`."""
 
     def add(command: Callable) -> Callable:
         help = "Of the cluster; 0: one per device."
@@ -59,7 +59,7 @@ def where_options(nproc: int, nodes: int, ranks_per_node: int = 0) -> Callable:
     return add
 
 
-def _measure(
+def measure_on_ranks(
     arguments, cluster: Cluster | None, nproc, node_type, nodes, ranks_per_node, launcher: str = ""
 ) -> dict[str, Any]:
     """Run the ranks of a bench (or, without `arguments`, of the doctor), which print what they measure; the record of rank 0."""
@@ -78,7 +78,7 @@ def _measure(
     return record
 
 
-def _cluster(name: str | None) -> Cluster | None:
+def find_cluster(name: str | None) -> Cluster | None:
     return enter_cluster(name)[0] if name else None
 
 
@@ -91,7 +91,7 @@ def doctor(cluster_name, **options):
     gives pass, fail or unknown, with what to do. The report is kept under results/doctor. The exit code is 1 if a check
     fails.
     """
-    report = _measure([], _cluster(cluster_name), **options)
+    report = measure_on_ranks([], find_cluster(cluster_name), **options)
     sys.exit(1 if report["verdict"] == "fail" else 0)
 
 
@@ -170,7 +170,7 @@ def bench_allreduce(cluster_name, repeats, largest, launcher="", **options):
     from hpc_utils.analyze.model import links
 
     arguments = ["allreduce", f"--repeats={repeats}", f"--largest={largest}"]
-    record = _measure(arguments, _cluster(cluster_name), launcher=launcher, **options)
+    record = measure_on_ranks(arguments, find_cluster(cluster_name), launcher=launcher, **options)
     for group in record["groups"]:
         fit = links.fit(record, group)
         if fit.latency.repeats:
@@ -194,10 +194,10 @@ def bench_storage(dataset, cluster_name, repeats, **options):
     from hpc_utils.analyze.model import storage
     from hpc_utils.doctor.bench.storage import require
 
-    cluster = _cluster(cluster_name)
+    cluster = find_cluster(cluster_name)
     require(dataset)  # before a job is submitted
     arguments = ["storage", f"--repeats={repeats}", f"--dataset={dataset}"]
-    record = _measure(arguments, cluster, **options)
+    record = measure_on_ranks(arguments, cluster, **options)
     click.echo("loader time per batch with its 95 % interval (ms):")
     rows = []
     for row in storage.loader(record).itertuples():

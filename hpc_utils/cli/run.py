@@ -54,7 +54,7 @@ def run(notebook, nproc, nodes, parameters, redo, cold, launcher):
     _execute(request, redo, launcher, cold=cold)
 
 
-@click.command()
+@click.command(hidden=True)
 @click.argument("points", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.argument("number", type=int)
 @click.argument("launcher", nargs=-1, type=click.UNPROCESSED)

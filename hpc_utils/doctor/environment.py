@@ -25,7 +25,16 @@ def measure_software(context: Context) -> Facts:
         "CUDA": versions["cuda"] or versions["hip"],
         "NCCL": versions["nccl"],
         "Python": versions["python"],
+        "MPI": _first_version("mpiexec", "--version"),
+        "UCX": _first_version("ucx_info", "-v"),
     }
+
+
+def _first_version(*command: str) -> str:
+    """What a library's tool prints up to its first version, such as `mpiexec (OpenRTE) 4.1.4`; "" without the tool."""
+    printed = " ".join((run_tool(*command) or "").split())
+    version = re.match(r"\W*(.*?\d+\.[\w.]+)", printed)
+    return version[1] if version else ""
 
 
 @judge("software", "the same code, torch and Python on every node")

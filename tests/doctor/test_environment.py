@@ -13,12 +13,32 @@ from hpc_utils.doctor.check import Verdict
 
 from .conftest import alone, seen
 
-SOFTWARE = {"digest": "a1", "torch": "2.13.0", "CUDA": "12.6", "NCCL": "2.28.9", "Python": "3.11.7"}
+SOFTWARE = {
+    "digest": "a1",
+    "torch": "2.13.0",
+    "CUDA": "12.6",
+    "NCCL": "2.28.9",
+    "Python": "3.11.7",
+    "MPI": "",
+    "UCX": "",
+}
 
 
 def test_this_nodes_software_is_known() -> None:
     facts = environment.measure_software(alone())
     assert facts.keys() == SOFTWARE.keys() and facts["digest"] and facts["torch"] and facts["Python"]
+
+
+def test_the_version_of_a_library_is_what_its_tool_prints_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    printed = {
+        "mpiexec": "HYDRA build details:\n    Version:         5.0.2\n    Release 1.1",
+        "ucx_info": "# Library version: 1.15.0\n# Library path: /usr/lib",
+    }
+    monkeypatch.setattr(environment, "run_tool", lambda tool, *_: printed.get(tool))
+    facts = environment.measure_software(alone())
+    assert (facts["MPI"], facts["UCX"]) == ("HYDRA build details: Version: 5.0.2", "Library version: 1.15.0")
+    printed.clear()  # neither is installed
+    assert environment.measure_software(alone())["UCX"] == ""
 
 
 def test_a_node_with_other_software_is_named() -> None:

@@ -2,10 +2,14 @@
 
 torchrun ... -m hpc_utils.doctor.bench allreduce [--repeats 5] [--largest 256] [--copy FILE]
 torchrun ... -m hpc_utils.doctor.bench storage [--repeats 5] [--dataset cifar10] [--copy FILE]
+torchrun ... -m hpc_utils.doctor.bench MODULE [--repeats 5] [--copy FILE]
+
+MODULE: a companion's, with the functions `measure` and `table`.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import sys
@@ -66,15 +70,20 @@ def main(arguments: list[str]) -> int:
                 limit = provenance.HardwareId.parse(record["hardware_id"]).link_gbit
                 record |= allreduce.measure(ranks, largest=options.largest, link_gbit=limit, **shared)
                 table = allreduce.allreduce_table(record)
-            else:
+            elif benchmark == "storage":
                 record |= storage.measure(ranks, dataset=options.dataset, **shared)
                 table = storage.storage_table(record)
+            else:
+                module = importlib.import_module(benchmark)
+                record |= module.measure(ranks, **shared)
+                table = module.table(record)
             for line in table:
                 console.line(line)
             if ranks.is_main:
                 record["provenance"] = provenance.collect()
+                kind = ranks.backend if own_launcher else benchmark.rpartition(".")[2]
                 name = f"{record['hardware_id']}-{ranks.nodes}x{ranks.ranks_per_node}"
-                console.line(f"record: {probes.keep(ranks.backend if own_launcher else benchmark, name, record)}")
+                console.line(f"record: {probes.keep(kind, name, record)}")
                 if options.copy:
                     atomic.write_json(Path(options.copy), record)
             ranks.barrier()  # end together: launchers log errors if the store ends before other ranks

@@ -1,0 +1,353 @@
+"""The page of a cluster, from its file, the doctor's reports, the runs measured there and the collectives."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from hpc_utils import paths, records
+from hpc_utils.analyze import cost, points, recommend
+from hpc_utils.analyze.compare import Sample, quotient
+from hpc_utils.analyze.decide import decide
+from hpc_utils.analyze.stats import Estimate
+from hpc_utils.launch import job_environment
+from hpc_utils.launch.cluster import Cluster
+from hpc_utils.provenance import HardwareId
+from hpc_utils.provenance.facts import facts, settings
+from hpc_utils.provenance.system import markdown_table
+from hpc_utils.publish.formatting import ABSENT, quantity
+from hpc_utils.publish.plots import drawing
+from hpc_utils.records import probes
+from hpc_utils.records.folder import read_json
+from hpc_utils.records.identity import SAME, parse_settings, task
+
+from . import collectives
+
+NOT_RECORDED = "not measured"
+MACHINE = (
+    "processor", "sockets", "physical cores", "threads a core", "memory", "GPUs", "network", "InfiniBand", "operating system",
+)  # fmt: skip
+LIBRARIES = (
+    "modules", "python", "torch", "cuda", "hip", "cudnn", "driver", "nccl", "MPI", "UCX", "slurm", "container",
+)  # fmt: skip
+LABELLED = ("world_size", "nodes", "parallel", "precision", "global_batch")  # by `recommend.describe`
+STEERS = re.compile(r"^export ((?:NCCL|RCCL|GLOO|UCX|FI|MPICH|TORCH_NCCL)_\w+)=(.*)$", re.MULTILINE)
+SENT = (
+    ("DDP", "broadcast", "parameters and buffers, once at the start", "P, by the first rank"),
+    ("DDP", "all-reduce", "gradients, each step, during the backward pass", "2 (N-1)/N P"),
+    ("ZeRO-1", "all-reduce", "gradients, as under DDP", "2 (N-1)/N P"),
+    ("ZeRO-1", "broadcast", "the parameters that each rank has updated, each step", "P/N, by each rank to all others"),
+    ("FSDP", "all-gather", "parameters, each step, before the forward and again before the backward pass", "2 (N-1)/N P"),
+    ("FSDP", "reduce-scatter", "gradients, each step, during the backward pass", "(N-1)/N P"),
+    ("none of them", "reduce", "a sum for one rank only, such as a metric", "P"),
+)  # fmt: skip
+LAUNCH = """
+Each option again, by its number. `hpc submit` makes only the runs that are missing (`--redo` repeats them); `sbatch` makes one run by
+hand, after `hpc cluster use {cluster}`, which prints the options for partition, account and devices.
+
+```
+{commands}
+```
+"""
+FOLLOW = """Of a submitted STUDY and its RUN:
+
+```
+hpc status STUDY --watch    # what waits, runs and failed
+hpc monitor RUN             # utilisation, memory and power while it runs
+hpc logs RUN
+hpc cancel STUDY
+```
+
+Of a job submitted by hand: `squeue --me`, `tail -f slurm-train-JOB.log`, `scancel JOB` (it writes a checkpoint first)."""
+PAGE = """# Guide to {title}
+
+{about}
+
+## Hardware and libraries
+
+{nodes}
+
+{machines}
+
+## Options
+
+{options}
+
+## Monitor and cancel
+
+{follow}
+
+## Settings of NCCL and of the network
+
+{nccl}
+
+## Which option to use
+
+{advice}
+
+## Collectives
+
+What a rank sends, with N ranks and P bytes of parameters (their gradients have as many):
+
+{sent}
+
+{collectives}
+"""
+
+
+class Site(NamedTuple):
+    """A cluster with what was measured there.
+
+    Attributes:
+        results: folder of the runs. runs: without limited links and profiles, with `node_type` and `task`. epochs: of all runs.
+        doctored: reports of `hpc doctor`, newest first.
+    """
+
+    cluster: Cluster
+    results: Path
+    runs: pd.DataFrame
+    epochs: pd.DataFrame
+    doctored: list[dict[str, Any]]
+
+    @classmethod
+    def read(cls, cluster: Cluster, results: Path) -> Site:
+        """Of that cluster in the set `results`, and reports of the doctor there or in the results of this clone."""
+        loaded = records.load(results)
+        runs = loaded.runs
+        if len(runs):
+            names = runs.hardware_id.map(lambda hardware: HardwareId.parse(hardware).name)
+            is_here = names.isin([f"{cluster.name}-{node}" for node in cluster.nodes])
+            tasks = [task(run) for run in runs.to_dict("records")]
+            runs = points.unprofiled(runs.assign(node_type=names, task=tasks)[is_here & runs.link_gbit.isna()])
+        files = {*results.glob("doctor/*/doctor.json"), *paths.results().glob("doctor/*/doctor.json")}
+        reports = filter(None, map(read_json, files))
+        return cls(
+            cluster, results, runs, loaded.epochs, sorted(reports, key=lambda report: report["made"], reverse=True)
+        )
+
+    def is_of(self, hardware: str | None, node: str) -> bool:
+        """Whether a hardware id is of that node type."""
+        return bool(hardware) and HardwareId.parse(hardware).name == f"{self.cluster.name}-{node}"
+
+
+def guide_page(site: Site, device_hours: float, planned: str = "") -> str:
+    """The page; its options do the work that the smallest of them trains in `device_hours`. `planned`: a study's plan there."""
+    cluster = site.cluster
+    works = list(_works(site, device_hours))
+    missing = f"Not measured: `hpc submit strong --cluster {cluster.name}` measures it, `hpc plan strong --cluster {cluster.name}` predicts it."
+    return PAGE.format(
+        title=cluster.title,
+        about=cluster.about.strip(),
+        nodes=_nodes(site),
+        machines="\n\n".join(_machine(site, node) for node in cluster.nodes),
+        options="\n\n".join([*(_options(site, *work, device_hours) for work in works), planned]).strip() or missing,
+        follow=FOLLOW,
+        nccl="\n\n".join(_nccl(site, node) for node in cluster.nodes),
+        advice=_advice(site, works) or missing,
+        sent=_table(("with", "collective", "what and when", "bytes sent"), SENT),
+        collectives=_collectives(site),
+    )
+
+
+def _table(header: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
+    return "\n".join(markdown_table(tuple(header), [tuple(map(str, row)) for row in rows])).strip()
+
+
+def _nodes(site: Site) -> str:
+    """The node types as the cluster file states them, and what each is best for."""
+    best = _best(site.runs)
+    rows = []
+    for name, node in site.cluster.nodes.items():
+        memory = f", {node.gpu_memory} GB each" if node.gpu_memory else ""
+        devices = f"{node.gpus} x {node.gpu}{memory}" if node.gpus else "cores"
+        stated = (node.most_nodes, node.cores, node.memory)
+        price = f"{node.price:g} {node.unit}"
+        use = best.get(f"{site.cluster.name}-{name}", NOT_RECORDED)
+        rows.append((name, node.partition, devices, *(value or "not stated" for value in stated), price, use))
+    link = site.cluster.network.link_gbit
+    network = f"{link:g} Gbit/s a node, nominal" if link else "the cluster file states no bandwidth"
+    header = ("nodes", "partition", "devices", "most of a job", "cores", "host memory", "an hour costs", "best for")
+    return f"{_table(header, rows)}\n\nNetwork: {network}."
+
+
+def _best(runs: pd.DataFrame) -> dict[str, str]:
+    """{node type: the tasks that one of its devices trains fastest, among the node types measured}."""
+    if runs.empty:
+        return {}
+    single = runs[runs.world_size == 1]
+    rates = single.groupby(["task", "node_type", "precision"]).throughput.median().reset_index()
+    fastest = rates.sort_values("throughput").drop_duplicates("task", keep="last")
+    types = rates.groupby("task").node_type.nunique()
+    words: dict[str, list[str]] = {}
+    for row in fastest.itertuples():
+        rate = f"{row.task}: {row.throughput:,.0f} samples/s on a device in {row.precision}"
+        words.setdefault(row.node_type, []).append(rate + " (no other type measured)" * bool(types[row.task] == 1))
+    return {node: "; ".join(rates) for node, rates in words.items()}
+
+
+def _origin(site: Site, node: str) -> tuple[dict[str, Any], Mapping[str, Any], str]:
+    """(provenance, what the doctor saw of the software, source) of a node type: its newest report, else its newest run."""
+    for report in site.doctored:
+        if site.is_of(report["provenance"]["hardware_id"], node):
+            software = next(iter(report["saw"].get("software", {}).values()), {})
+            return report["provenance"], software, f"`hpc doctor`, {report['made'][:10]}"
+    runs = site.runs[site.runs.get("node_type", pd.Series(dtype=str)) == f"{site.cluster.name}-{node}"]
+    if runs.empty:
+        return {}, {}, ""
+    run = runs.sort_values("started").iloc[-1]
+    origin = read_json(site.results / run.path / "provenance.json") or {}
+    return origin, {}, f"the run `{run.run_id}`, {run.started[:10]}"
+
+
+def _machine(site: Site, node: str) -> str:
+    origin, software, source = _origin(site, node)
+    doctor = f"`hpc doctor --cluster {site.cluster.name} --nodes-of {node}`"
+    if not origin:
+        return f"Nodes `{node}`: {NOT_RECORDED}; {doctor} does."
+    values = facts(origin) | {name: software[name] or "none" for name in ("MPI", "UCX") if name in software}
+    rows = [(name, values.get(name, f"{NOT_RECORDED}: {doctor}")) for name in (*MACHINE, *LIBRARIES)]
+    return f"Nodes `{node}`, by {source}:\n\n{_table(('fact', 'value'), rows)}"
+
+
+def _works(site: Site, device_hours: float) -> Iterator[tuple[str, pd.DataFrame, pd.Series, float]]:
+    """(title, options by training time, the smallest option, samples) of each workload with several options."""
+    if site.runs.empty:
+        return
+    prices = {
+        hardware: node
+        for hardware in site.runs.hardware_id.unique()
+        for name, node in site.cluster.nodes.items()
+        if site.is_of(hardware, name)
+    }
+    for title, group in recommend.by_machine(cost.to_finish(site.runs, site.epochs, prices)).items():
+        runs = site.runs[site.runs.run_id.isin(group.runs.sum())]
+        small = group.assign(grouped=group.parallel != "none", other=group.precision != "fp32")
+        smallest = small.sort_values(["world_size", "grouped", "other", "seconds"]).iloc[0]
+        rate = runs[runs.run_id.isin(smallest.runs)].throughput.median()
+        samples = 3600 * device_hours * rate / smallest.world_size
+        options = cost.to_finish(runs, site.epochs, prices, samples).sort_values("seconds", ignore_index=True)
+        yield title, options, smallest, samples
+
+
+def _options(
+    site: Site, title: str, options: pd.DataFrame, smallest: pd.Series, samples: float, device_hours: float
+) -> str:
+    """The table of a workload's options from fastest to slowest, and how to launch each."""
+    money, unit = cost.currency(options)
+    gathered = points.gather(site.runs, ["throughput"]).to_dict("records")
+    throughputs = {row["runs"]: Sample.of(row, "throughput") for row in gathered}
+    frontier = cost.pareto(options, money)
+    cheapest = options[money].idxmin()
+    apart, names = drawing.apart(options, LABELLED, SAME)
+    rows = []
+    for row, base in zip(apart.itertuples(), _bases(options), strict=True):
+        speedup = _quotient(throughputs, row.runs, smallest.runs)
+        efficiency = _quotient(throughputs, row.runs, base.runs).times(base.world_size / row.world_size)
+        decided = decide(efficiency, at_least=recommend.EFFICIENT)
+        per_device = _interval(efficiency)
+        verdict = cost.WORTH.get(decided, decided)
+        if row.runs == base.runs:
+            verdict = "reference of its efficiency"
+            if row.world_size > smallest.world_size:
+                per_device = ABSENT
+                verdict = "not judged: no smaller option of its settings"
+        verdict += "; the fastest" * (row.Index == 0) + "; the cheapest" * (row.Index == cheapest)
+        verdict += "; another is faster and cheaper" * (not frontier.pareto[row.Index])
+        label = recommend.describe(row) + drawing.more(row, names)
+        price = f"{getattr(row, money) * cost.MILLION / samples:.3g}"
+        amounts = (quantity(row.seconds, "s"), _interval(speedup), per_device, f"{row.device_hours:.3g}", price)
+        rows.append((row.Index + 1, label, *amounts, verdict))
+    price = f"{unit}, a million samples"
+    header = ("", "option", "training", "speed-up", "efficiency", "device-hours", price, "verdict")
+    commands = "\n".join(chain.from_iterable(_commands(site, *row) for row in options.iterrows()))
+    return f"""### {title}
+
+{samples:,.0f} samples, which {recommend.describe(smallest)}, the smallest option, trains in {device_hours:g} device-hours. Speed-up is
+over it, whatever the precision; efficiency over the smallest option of the same precision and settings, both with 95 % intervals. Good value
+is an efficiency of at least {recommend.EFFICIENT:.0%}. Device-hours and cost include set-up and evaluation as measured.
+
+{_table(header, rows)}
+{LAUNCH.format(cluster=site.cluster.name, commands=commands)}"""
+
+
+def _bases(options: pd.DataFrame) -> list[pd.Series]:
+    """Of each option that whose devices its efficiency counts, as `cost.to_finish` does: the smallest, all else equal."""
+    kinds = points.number(options, SAME)
+    ordered = options.assign(grouped=options.parallel != "none").sort_values(["world_size", "grouped", "seconds"])
+    smallest = ordered.groupby(kinds[ordered.index]).head(1)
+    by_kind = {kinds[place]: row for place, row in smallest.iterrows()}
+    return [by_kind[kind] for kind in kinds]
+
+
+def _quotient(throughputs: Mapping[Any, Sample], above: Any, below: Any) -> Estimate:
+    """Throughput of the runs `above` over that of those `below`; 1 of the same."""
+    if above == below:
+        return Estimate(1.0, np.nan, np.nan, 0)
+    return quotient([throughputs[above]], [throughputs[below]]).estimate
+
+
+def _interval(estimate: Estimate) -> str:
+    return quantity(estimate.value, "ratio", low=estimate.low, high=estimate.high, repeats=estimate.repeats)
+
+
+def _commands(site: Site, number: int, option: pd.Series) -> Iterator[str]:
+    """How to launch an option: by the study that measured it, and by hand."""
+    yield f"# {number + 1}: {recommend.describe(option)}"
+    for path in sorted(site.results.glob("studies/*.json")):
+        index = records.read_study(path.stem, site.results)
+        if planned := next((run for run in index.runs if run.run_id in option.runs), None):
+            study = path.stem.removesuffix(f"-{option.hardware_id}")
+            filters = {"series": planned.series, "ranks": planned.ranks, "precision": option.precision}
+            only = " ".join(f"--only {name}={value}" for name, value in filters.items())
+            yield f"hpc submit {study} --cluster {site.cluster.name} {only}"
+    names = ("workload", "dataset", "parallel", "precision", "global_batch")
+    parameters = {name: option[name] for name in names if pd.notna(option[name])} | parse_settings(option.settings)
+    gpus = f" --gpus-per-node={option.ranks_per_node:g}" if option.device != "cpu" else ""
+    ranks = "" if gpus else f"RANKS_PER_NODE={option.ranks_per_node:g} "
+    texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in parameters.items()}
+    given = " ".join(f"-p {shlex.quote(f'{name}={text}')}" for name, text in texts.items())
+    yield f"{ranks}sbatch --nodes={option.nodes:g}{gpus} jobs/train.sbatch {given}"
+
+
+def _nccl(site: Site, node: str) -> str:
+    """The variables that jobs set, those that a run or the doctor found set, and the path that NCCL took."""
+    environment = job_environment.render(site.cluster, site.cluster.nodes[node], root=paths.root())
+    rows = [(name, value.strip('"'), "every job, by the cluster file") for name, value in STEERS.findall(environment)]
+    origin, _, source = _origin(site, node)
+    found = {name: value for name, value in settings(origin).items() if STEERS.match(f"export {name}={value}")}
+    rows += [(name, value, source) for name, value in found.items()]
+    reports = (report for report in site.doctored if site.is_of(report["provenance"]["hardware_id"], node))
+    checks = {check["name"]: check["measured"] for check in next(reports, {"checks": []})["checks"]}
+    path = checks.get("transport", f"{NOT_RECORDED}; `hpc doctor --cluster {site.cluster.name}` does")
+    variables = _table(("variable", "value", "set by"), rows) if rows else "No variable is set: NCCL and gloo choose."
+    return f"Nodes `{node}`. Path between ranks: {path}.\n\n{variables}"
+
+
+def _advice(site: Site, works: Iterable[tuple[str, pd.DataFrame, pd.Series, float]]) -> str:
+    """`recommend.of_each` of the work asked for: for development, for production and others."""
+    advice = recommend.of_each({title: options for title, options, _, _ in works}, site.runs)
+    names = ["which", "purpose", "configuration", "verdict", "reason", "caveat"]
+    return _table(names, advice[names].to_numpy()) if len(advice) else ""
+
+
+def _collectives(site: Site) -> str:
+    sizes = []
+    if len(site.runs):
+        for run in site.runs.drop_duplicates("task").itertuples():
+            if run.parameters > 0:
+                sizes.append(f"P of {run.task} is {quantity(4.0 * run.parameters, 'B')} in fp32.")
+    measured = []
+    for record in probes.read_everywhere("collectives"):
+        if any(site.is_of(record["hardware_id"], node) for node in site.cluster.nodes):
+            ranks = f"{record['world_size']} ranks on {record['nodes']} node(s), {record['backend']}, {record['device_name']}"
+            measured.append(f"{ranks}:\n\n{_table(collectives.HEADER, collectives.rows(record))}")
+    missing = f"Times: {NOT_RECORDED}; `hpc bench collectives --cluster {site.cluster.name}` does, on two ranks."
+    return "\n\n".join([*filter(None, [" ".join(sizes)]), *(measured[:1] or [missing])])
