@@ -18,6 +18,7 @@ from sphinx.application import Sphinx
 
 from hpc_utils.config import describe
 from hpc_utils.provenance.system import markdown_table
+from hpc_utils.records import schema
 
 sys.modules.setdefault("rfc3987_syntax", None)  # as in launch.rank: slow, and needed by nothing here
 
@@ -65,13 +66,23 @@ exclude_patterns = [
     *(f"results/{path.name}" for path in (ROOT / "results").iterdir() if path.name not in ("README.md", "reference")),
 ]  # fmt: skip
 
+# The headings of the tables of columns in `docs/schema.md`.
+HEADINGS = {
+    "runs": "`csv/runs.csv`: one row per run (joined by `hpc collect`)",
+    "epochs": "`runs/<run>/epochs.csv` and `csv/epochs.csv` (with `run_id` as first column): one row per epoch",
+    "steps": "`runs/<run>/steps.csv.gz`: one row per step and rank",
+    "ranks": "`runs/<run>/ranks.csv`: one row per rank",
+    "monitor": "`runs/<run>/monitor/<host>.csv`, if requested: one row per device and sample",
+    "foreign": "`hpc_utils.records.foreign.load()`: all columns of `csv/runs.csv`, followed by these",
+}
+
 
 def toctree(entries: list[str], *options: str) -> str:
     return "\n".join(["", "```{toctree}", *options, *entries, "```", ""])
 
 
 def complete(app: Sphinx, name: str, source: list[str]) -> None:
-    """Add what a page has on the site only: the navigation, the list of chapters, the table of options."""
+    """Add what a page has on the site only: the navigation, the list of chapters, the tables of options and columns."""
     if name == "docs/index":  # a caption for each section, an entry for each link
         for section in source[0].split("\n## ")[1:]:
             links = re.findall(r"\[([^]]+)\]\(([^)#:]+)\.md\)", section)
@@ -91,6 +102,17 @@ def complete(app: Sphinx, name: str, source: list[str]) -> None:
         rows = ((f"`{row['name']}`", row["type"], row["default"], row["unit"], row["meaning"]) for row in describe())
         table = markdown_table(("option", "type", "default", "unit", "meaning"), rows)
         source[0] = source[0].replace("<!-- options -->", "\n".join(table))
+    elif name == "docs/schema":
+        source[0] = source[0].replace("<!-- columns -->", columns())
+
+
+def columns() -> str:
+    """The tables of the record schema, each below its heading."""
+    lines = []
+    for name, heading in HEADINGS.items():
+        rows = ((f"`{column.name}`", column.unit, column.meaning) for column in schema.TABLES[name])
+        lines += [f"### {heading}", "", *markdown_table(("column", "unit", "meaning"), rows), ""]
+    return "\n".join(lines)
 
 
 def entry(notebook: str) -> str:

@@ -1,6 +1,5 @@
 """Renews what is written from the code and the committed runs (`make docs`): SYSTEM.md of the clone (hardware, software, dates and
-jobs of each committed result set) and of each set, the measured values in docs/results.md, the verdicts in docs/read-a-profile.md, and
-the record schema in results/README.md."""
+jobs of each committed result set) and of each set, the measured values in docs/results.md, and the verdicts in docs/read-a-profile.md."""
 
 from __future__ import annotations
 
@@ -20,24 +19,14 @@ from hpc_utils.publish import exports, formatting, tables
 from hpc_utils.publish.documents import colophon
 from hpc_utils.publish.documents.sets import ResultSet, Sets
 from hpc_utils.publish.formatting import ABSENT, number
-from hpc_utils.records import atomic, schema
+from hpc_utils.records import atomic
 from hpc_utils.records.folder import read_json
 
 FASTEST, END = "<!-- written by make docs from the committed runs -->", "<!-- end -->"
-COLUMNS = "<!-- written by `make docs` from hpc_utils/records/schema.toml -->"
 VERDICTS = "<!-- written by `make docs` from hpc_utils/analyze/profiles/verdict.py -->"
 # A row of a table that ends in the name of a cell: what was measured stands before it.
 MEASURED = re.compile(r"\| [^|\n]* \| `(([\w-]+):[^`\n]+)` \|$", re.M)
-# The headings of the schema's tables in `results/README.md`.
-HEADINGS = {
-    "runs": "`csv/runs.csv`: one row per run (joined by `hpc collect`)",
-    "epochs": "`runs/<run>/epochs.csv` and `csv/epochs.csv` (with `run_id` as first column): one row per epoch",
-    "steps": "`runs/<run>/steps.csv.gz`: one row per step and rank",
-    "ranks": "`runs/<run>/ranks.csv`: one row per rank",
-    "monitor": "`runs/<run>/monitor/<host>.csv`, if requested: one row per device and sample",
-    "foreign": "`hpc_utils.records.foreign.load()`: all columns of `csv/runs.csv`, followed by these",
-}
-GOALS = (0.94, 0.96)  # shares of CIFAR-10's test images
+TASK = ["workload", "dataset"]
 VERSIONS = ("python", "torch", "cuda", "nccl", "blas", "onednn", "slurm")
 PAGE = f"""# What the results were measured on
 
@@ -51,15 +40,6 @@ measuring code of that day did not record it. *{UNKNOWN.capitalize()}*: the mach
 Measured by the authors in [`CITATION.cff`](CITATION.cff). Serial numbers and addresses are never recorded.
 [`REPRODUCE.md`](REPRODUCE.md) describes how to repeat each set.
 """
-
-
-def columns() -> dict[Path, str]:
-    """{results/README.md: its text} with the schema's tables."""
-    page, parts = paths.root() / "results" / "README.md", []
-    for table, heading in HEADINGS.items():
-        rows = [f"| `{c.name}` | {c.unit} | {c.meaning} |" for c in schema.TABLES[table]]
-        parts.append("\n".join([f"### {heading}", "", "| column | unit | meaning |", "|---|---|---|", *rows]))
-    return {page: between(page, COLUMNS, "\n\n".join(parts))}
 
 
 def verdicts() -> dict[Path, str]:
@@ -86,7 +66,7 @@ def pages(sets: Sequence[Path]) -> dict[Path, str]:
         written[folder / "SYSTEM.md"] = provenance.system_markdown(origins)
         answers[f"[`{folder.name}`]({link}/SYSTEM.md)"] = _answers(folder, own, origins)
         speeds.append(fastest(f"[`{folder.name}`]({os.path.relpath(folder, results.parent)})", own))
-    written[results] = measured(between(results, FASTEST, tables.markdown(pd.concat(speeds))), sets)
+    written[results] = measured(between(results, FASTEST, speed_table(pd.concat(speeds))), sets)
     table = tables.markdown(pd.DataFrame(answers).rename_axis("").reset_index())
     return written | {paths.root() / "SYSTEM.md": PAGE.format(table=table)}
 
@@ -105,26 +85,23 @@ def measured(text: str, sets: Sequence[Path]) -> str:
 
 
 def fastest(name: str, own: records.Records) -> pd.DataFrame:
-    """A row for each model and data set: the fastest configuration of one device, and the shortest time to `GOALS`."""
+    """The fastest configuration of one device in a set, for each model and data set."""
     runs = points.unprofiled(own.runs)
-    runs = runs[(runs.world_size == 1) & ~points.barred(runs)]
-    best = points.points(runs).sort_values("throughput", ascending=False).groupby(["workload", "dataset"]).head(1)
+    best = points.points(runs[(runs.world_size == 1) & ~points.barred(runs)])
+    return best.sort_values("throughput", ascending=False).groupby(TASK).head(1).assign(set=name)
+
+
+def speed_table(speeds: pd.DataFrame) -> str:
+    """A row for each model and data set on each kind of device: the fastest of all sets."""
+    best = speeds.sort_values("throughput", ascending=False).groupby(["device_name", *TASK]).head(1)
     columns: dict[str, tables.Writer] = {
-        "set": lambda row: name,
-        "one device": lambda row: row["device_name"],
         "model on data set": records.identity.task,
+        "one device": lambda row: row["device_name"],
         "precision": lambda row: row["precision"],
-        "images/s": tables.measured("throughput"),
-        "repeats": lambda row: str(row["repeats"]),
+        "samples/s": tables.measured("throughput"),
+        "set": lambda row: row["set"],
     }
-    found = tables.text_table(best, columns)
-    for goal in GOALS:
-        reached = cost.to_accuracy(runs[runs.dataset == "cifar10"], own.epochs, goal, {}).dropna(subset="seconds")
-        soonest = reached.sort_values("seconds").groupby("workload").head(1)
-        times = tables.text_table(soonest, {"time": tables.measured("seconds")}).time
-        known = dict(zip(soonest.workload + " on cifar10", times, strict=True))
-        found[f"to {goal:.0%} (s)"] = [known.get(what, ABSENT) for what in found["model on data set"]]
-    return found
+    return tables.markdown(tables.text_table(best, columns))
 
 
 def _answers(folder: Path, own: records.Records, origins: Sequence[Mapping[str, Any]]) -> dict[str, str]:
@@ -156,5 +133,5 @@ def _all(values: Iterable[str]) -> str:
 
 
 if __name__ == "__main__":
-    for path, text in (columns() | verdicts() | pages(sorted(paths.reference().glob("*/")))).items():
+    for path, text in (verdicts() | pages(sorted(paths.reference().glob("*/")))).items():
         atomic.write_text(path, text)
