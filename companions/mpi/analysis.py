@@ -16,10 +16,10 @@ from hpc_utils.records.folder import read_json
 PARTS = ("loader", "compute", "exposed", "optimizer")  # of a step, as `measure` has them in seconds
 TIMES = [f"{part}_seconds" for part in PARTS]
 MEASURES = ["throughput", "step_seconds", "pass_seconds", "hidden_seconds", *TIMES]
-SHOWN = "framework nodes world_size step_seconds loader_seconds compute_seconds exposed_seconds optimizer_seconds over_ddp"
+SHOWN = "framework device nodes world_size step_seconds loader_seconds compute_seconds exposed_seconds optimizer_seconds over_ddp"
 FRAMEWORKS = {"mpi": "MPI framework", "ddp": "DDP", "horovod": "Horovod", "none": "PyTorch alone"}
 LOOPS = r"^companions\.mpi\.\w+:(Mpi|Horovod)$"
-PLACE = ["framework", "parallel", "overlap", "nodes", "world_size", "global_batch", "link_gbit"]
+PLACE = ["framework", "parallel", "device", "overlap", "nodes", "world_size", "global_batch", "link_gbit"]
 
 
 def measure(results: Path, runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
@@ -66,7 +66,7 @@ def configurations(measured: pd.DataFrame) -> pd.DataFrame:
     framework on one rank) with <column>_low and <column>_high (95 %), over_ddp (time of a step over DDP's on as many ranks)
     likewise, repeats, runs."""
     gathered = points.gather(measured[~points.barred(measured)], MEASURES, ["framework", "overlap"])
-    alike = ["hardware_id", "threads_per_rank", "global_batch", "steps_per_epoch"]
+    alike = ["hardware_id", "device", "threads_per_rank", "global_batch", "steps_per_epoch"]
     single = gathered[gathered.world_size == 1]
     gained = compare(gathered, single, [*alike, "parallel"], over={"speedup": "throughput"})
     ddp = gathered[gathered.parallel == "ddp"]

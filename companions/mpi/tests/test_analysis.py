@@ -12,6 +12,9 @@ import pytest
 from benchmarks import measure
 from companions.mpi import analysis as mpi
 from companions.mpi import plots as mpi_plots
+from hpc_utils import datasets
+from hpc_utils.launch import study as studies
+from hpc_utils.launch.target import Target
 from hpc_utils.records import schema
 from tests.analyze.runs import repeated
 
@@ -59,6 +62,32 @@ def test_configurations_stand_beside_ddp_and_their_own_one_rank(tmp_path: Path) 
     assert len(mpi.learned(crowded, epochs)) == len(runs)
     none = mpi.measure(tmp_path, runs.assign(workload="cnn"), epochs)
     assert none.empty and mpi.configurations(none).empty and mpi.learned(none, epochs).empty
+
+
+def test_a_gpu_stands_beside_ddp_on_a_gpu(tmp_path: Path) -> None:
+    kinds = (("mpi", 1, 8.0, True), ("ddp", 1, 4.0, True), ("mpi", 2, 5.0, True), ("ddp", 2, 10.0, True))
+    runs, _ = measured(tmp_path, *kinds)
+    is_two = runs.world_size == 2  # stands for one rank on the same machine's GPU
+    runs = runs.assign(device=runs.device.mask(is_two, "cuda"), world_size=1, nodes=1, ranks_per_node=1)
+    table = mpi.configurations(runs).set_index(["parallel", "device"])
+    assert table.over_ddp["mpi", "cpu"] == pytest.approx(2) and table.over_ddp["mpi", "cuda"] == pytest.approx(0.5)
+    (axes,) = mpi_plots.step_parts(table.reset_index()).figure.axes
+    assert sorted(label.get_text() for label in axes.get_yticklabels()) == [
+        "DDP on CUDA, 1 rank",
+        "DDP, 1 rank",
+        "MPI framework on CUDA, 1 rank",
+        "MPI framework, 1 rank",
+    ]
+
+
+def test_the_study_on_gpus_is_the_framework_on_both_devices(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(datasets, "load", lambda *_: None)
+    target = Target("here", ranks_per_node=4, gpus="nvidia")
+    points = studies.plan("mpi-cuda", target).points
+    kinds = {(point.series, point.request.config.device, point.ranks) for point in points}
+    on_gpus = {(series, "cuda", ranks) for series in ("mpi-cuda", "ddp-cuda") for ranks in (1, 2, 4)}
+    assert kinds == on_gpus | {("mpi-cpu", "cpu", 1)}
+    assert {point.request.config.evaluate_every for point in points} == {0}
 
 
 def test_a_benchmark_is_read_with_its_ratios_to_the_first_variant(tmp_path: Path) -> None:
