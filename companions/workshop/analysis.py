@@ -130,6 +130,31 @@ def logs(results: Path, run: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     return tuple(pd.concat(tables, ignore_index=True) if tables else pd.DataFrame() for tables in (gpus, trees))
 
 
+def over_time(results: Path, measured: pd.DataFrame, series: str) -> pd.DataFrame:
+    """What the monitor recorded of every device of a node: of each number of devices the first repeat of a series.
+
+    Columns: config, world_size, run_id, rank, seconds (since the run's first sample), utilisation, memory_bytes; empty without a monitor.
+    """
+    is_on_one_node = (measured.series == series) & (measured.nodes == 1)
+    first_repeats = measured[is_on_one_node].sort_values(["world_size", "repeat"]).drop_duplicates("world_size")
+    curves = []
+    for run in first_repeats.itertuples():
+        ranks = pd.read_csv(io.BytesIO(packed.content(results / "runs" / run.run_id / "ranks.csv")))
+        devices = [
+            _monitored(results, run.run_id, rank)[0].assign(rank=rank["rank"]) for rank in ranks.to_dict("records")
+        ]
+        samples = pd.concat(devices, ignore_index=True)
+        if samples.empty:
+            continue
+        curves.append(pd.DataFrame({
+            "config": label(1, run.world_size), "world_size": run.world_size, "run_id": run.run_id, "rank": samples["rank"],
+            "seconds": samples.time - samples.time.min(), "utilisation": samples.utilization_percent / 100,
+            "memory_bytes": samples.bytes,
+        }))  # fmt: skip
+    columns = ["config", "world_size", "run_id", "rank", "seconds", "utilisation", "memory_bytes"]
+    return pd.concat(curves, ignore_index=True) if curves else pd.DataFrame(columns=columns)
+
+
 def configurations(measured: pd.DataFrame, series: str) -> pd.DataFrame:
     """One row per configuration of a series: `points.gather` of `MEASURES`, and config, its name in the tables."""
     series_runs = measured[(measured.series == series) & ~points.barred(measured)]
