@@ -26,7 +26,8 @@ def measure(results: Path, runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataF
     """The runs of the network without a profiler: of torch (`mnist_cnn`), and of this companion's loops.
 
     Added: framework, and its key in FRAMEWORKS as parallel; overlap; pass_seconds (a pass over the training set); of a step, in seconds: loader, compute (forward and
-    backward pass without the wait for others), exposed (that wait), hidden (the rest of the all-reduce), optimizer.
+    backward pass without the wait for others), exposed (that wait), hidden (the rest of the all-reduce), optimizer; checkpoints, in how many epochs (a run that was
+    requeued once has one).
     """
     loop = runs.workload.str.extract(LOOPS, expand=False).str.lower()
     compared = points.unprofiled(runs[(runs.workload == "mnist_cnn") | loop.notna()])
@@ -36,6 +37,7 @@ def measure(results: Path, runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataF
     is_single = compared.world_size == 1  # Horovod has no counters: NaN
     communication, hidden = (times[f"{name}_seconds"].mask(is_single, 0.0) for name in ("comm", "overlap"))
     records = [read_json(results / "runs" / run / "run.json") for run in compared.run_id]
+    pauses = (pd.to_numeric(epochs.checkpoint_seconds) > 0).groupby(epochs.run_id).sum()
     exposed = communication - hidden
     return compared.assign(
         framework=compared.parallel.map(FRAMEWORKS),
@@ -45,6 +47,7 @@ def measure(results: Path, runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataF
         compute_seconds=times.forward_seconds + times.backward_seconds - exposed.fillna(0.0),
         exposed_seconds=exposed,
         hidden_seconds=hidden,
+        checkpoints=pauses.reindex(compared.run_id).to_numpy(),
         optimizer_seconds=times.optimizer_seconds,
     )
 
@@ -82,6 +85,36 @@ def configurations(measured: pd.DataFrame) -> pd.DataFrame:
         return column.map(order.get(column.name, lambda value: value))
 
     return table.sort_values(["parallel", "world_size", "overlap"], key=position, ignore_index=True)
+
+
+@tabled(
+    "checkpoints",
+    "Checkpoints while training goes on: the pause for one, and a step while it is written and otherwise.",
+    "framework world_size pause_seconds plain_step_seconds writing_step_seconds writing_over_plain repeats",
+    measure="writing_over_plain",
+    missing="`hpc submit mpi --cluster rehearsal`",
+)
+def checkpoints(measured: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
+    """A row for each configuration of `measure` that wrote checkpoints between epochs.
+
+    Columns: `PLACE`; of a run's medians over epochs, each with its interval: pause_seconds (of training, for a checkpoint),
+    writing_step_seconds (of epochs that begin while one is written), plain_step_seconds (of the others after the first),
+    writing_over_plain, their ratio; repeats, runs.
+    """
+    epochs = epochs.sort_values(["run_id", "epoch"])
+    pauses = pd.to_numeric(epochs.checkpoint_seconds)
+    is_writing = pauses.groupby(epochs.run_id).shift() > 0
+    steps = epochs.seconds / epochs.steps
+    columns = {
+        "pause_seconds": pauses.where(pauses > 0),
+        "writing_step_seconds": steps.where(is_writing),
+        "plain_step_seconds": steps.where(~is_writing & (epochs.epoch > 1)),
+    }
+    medians = pd.DataFrame(columns).groupby(epochs.run_id).median()
+    medians["writing_over_plain"] = medians.writing_step_seconds / medians.plain_step_seconds
+    runs = measured[measured.checkpoints > 1].join(medians, on="run_id").dropna(subset="writing_over_plain")
+    table = points.gather(runs, [*medians], ["framework", "overlap"])
+    return table[[*PLACE, *stats.columns([*medians]), "repeats", "runs"]]
 
 
 @tabled(

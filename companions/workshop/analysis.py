@@ -70,7 +70,13 @@ def _of_run(results: Path, run: Any, epochs: pd.DataFrame) -> dict[str, float]:
     last = epochs.iloc[-1]
     ranks = pd.read_csv(io.BytesIO(packed.content(folder / "ranks.csv")))
     evaluation = epochs.eval_seconds.sum()
-    parts = (run.setup_seconds, run.warmup_seconds, run.seconds, evaluation, epochs.checkpoint_seconds.sum())
+    parts = (
+        run.setup_seconds,
+        run.warmup_seconds,
+        run.seconds,
+        evaluation,
+        epochs.reindex(columns=points.PAUSES).sum(axis=None),
+    )
     measures = {name: last.get(name) for name in ("train_loss", "train_accuracy", "test_loss", "test_accuracy")}
     measures |= {f"own_{name}": ranks.iloc[0].get(f"train_{name}") for name in ("loss", "accuracy")}
     measures |= {"updates": epochs.steps.sum(), "total_seconds": np.nansum(parts)}
@@ -82,7 +88,7 @@ def _levels(results: Path, run: str, rank: pd.Series, epochs: pd.DataFrame) -> d
     log, _ = _monitored(results, run, rank)
     if log.empty or epochs.ended.isna().any():
         return {}
-    begun = epochs.ended - epochs.seconds - epochs.checkpoint_seconds
+    begun = points.training_begun(epochs)
     times = log.time.to_numpy()[:, None]
     training = log[((times >= begun.to_numpy()) & (times <= epochs.ended.to_numpy())).any(axis=1)]
     measures = {"utilisation": training.utilization_percent.mean() / 100, "power_watts": training.power_watts.mean()}

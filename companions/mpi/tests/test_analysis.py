@@ -64,6 +64,24 @@ def test_configurations_stand_beside_ddp_and_their_own_one_rank(tmp_path: Path) 
     assert none.empty and mpi.configurations(none).empty and mpi.learned(none, epochs).empty
 
 
+def test_a_checkpoint_s_pause_stands_beside_the_steps_while_it_is_written(tmp_path: Path) -> None:
+    runs, _ = measured(tmp_path, ("mpi", 2, 5.0, True), ("ddp", 2, 5.0, True))
+    seconds = [9.0, 2.0, 2.2, 2.0, 2.2]  # the first warms up, the third and the fifth follow a checkpoint
+    pauses = [0.0, 0.1, 0.0, 0.3, 0.0]
+    by_epoch = {"epoch": range(1, 6), "seconds": seconds, "steps": 10, "checkpoint_seconds": pauses}
+    by_epoch |= {f"{phase}_seconds": 1.0 for phase in (*PHASES, "comm", "overlap")}
+    epochs = pd.concat([pd.DataFrame(by_epoch).assign(run_id=run) for run in runs.run_id], ignore_index=True)
+    is_ddp = epochs.run_id.isin(runs.run_id[runs.parallel == "ddp"])
+    epochs["checkpoint_seconds"] = epochs.checkpoint_seconds.mask(is_ddp, 0.0)
+    runs = mpi.measure(tmp_path, runs, epochs)
+    assert runs.groupby("parallel").checkpoints.unique().map(list).to_dict() == {"mpi": [2], "ddp": [0]}
+    (row,) = mpi.checkpoints(runs, epochs).itertuples()
+    assert (row.parallel, row.repeats) == ("mpi", 3)
+    assert row.pause_seconds == pytest.approx(0.2)
+    assert (row.plain_step_seconds, row.writing_step_seconds) == pytest.approx((0.2, 0.22))
+    assert row.writing_over_plain == pytest.approx(1.1)
+
+
 def test_a_gpu_stands_beside_ddp_on_a_gpu(tmp_path: Path) -> None:
     kinds = (("mpi", 1, 8.0, True), ("ddp", 1, 4.0, True), ("mpi", 2, 5.0, True), ("ddp", 2, 10.0, True))
     runs, _ = measured(tmp_path, *kinds)

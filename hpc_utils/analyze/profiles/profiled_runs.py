@@ -223,7 +223,7 @@ def monitored(results: Path, runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.Dat
     for run in runs.itertuples():
         log = read_log(results, run.run_id)
         of_run = epochs[epochs.run_id == run.run_id]
-        begun = of_run.ended - of_run.seconds - pd.to_numeric(of_run.checkpoint_seconds).fillna(0)
+        begun = points.training_begun(of_run)
         times = log.time.to_numpy(float)[:, None]
         is_training = (times >= begun.to_numpy(float)) & (times <= of_run.ended.to_numpy(float))
         samples = log[is_training.any(axis=1) & ((log.device == "cpu") == (run.device == "cpu"))]
