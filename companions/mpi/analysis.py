@@ -9,8 +9,10 @@ from typing import Any
 import pandas as pd
 
 from hpc_utils.analyze import points, stats
-from hpc_utils.analyze.compare import compare
+from hpc_utils.analyze.compare import compare, scaled
+from hpc_utils.analyze.model import links
 from hpc_utils.analyze.table import KEY, Table, tabled
+from hpc_utils.records import probes
 from hpc_utils.records.folder import read_json
 
 PARTS = ("loader", "compute", "exposed", "optimizer")  # of a step, as `measure` has them in seconds
@@ -34,7 +36,10 @@ def measure(results: Path, runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataF
     compared = compared.assign(parallel=loop.reindex(compared.index).fillna(compared.parallel))
     columns = [f"{name}_seconds" for name in ("data", "forward", "backward", "optimizer", "comm", "overlap")]
     times = epochs.groupby("run_id")[columns].mean().reindex(compared.run_id).set_index(compared.index)
-    is_single = compared.world_size == 1  # Horovod has no counters: NaN
+    is_single = compared.world_size == 1
+    is_horovod = (
+        compared.parallel == "horovod"
+    )  # it waits in the optimizer's step, the others at the end of the backward pass
     communication, hidden = (times[f"{name}_seconds"].mask(is_single, 0.0) for name in ("comm", "overlap"))
     records = [read_json(results / "runs" / run / "run.json") for run in compared.run_id]
     pauses = (pd.to_numeric(epochs.checkpoint_seconds) > 0).groupby(epochs.run_id).sum()
@@ -44,11 +49,11 @@ def measure(results: Path, runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataF
         overlap=[_overlaps(record["config"]) for record in records],
         pass_seconds=[record["train_samples"] for record in records] / compared.throughput,
         loader_seconds=times.data_seconds,
-        compute_seconds=times.forward_seconds + times.backward_seconds - exposed.fillna(0.0),
+        compute_seconds=times.forward_seconds + times.backward_seconds - exposed.fillna(0.0).mask(is_horovod, 0.0),
         exposed_seconds=exposed,
-        hidden_seconds=hidden,
+        hidden_seconds=hidden.mask(is_horovod),
         checkpoints=pauses.reindex(compared.run_id).to_numpy(),
-        optimizer_seconds=times.optimizer_seconds,
+        optimizer_seconds=times.optimizer_seconds - exposed.where(is_horovod, 0.0).fillna(0.0),
     )
 
 
@@ -115,6 +120,31 @@ def checkpoints(measured: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
     runs = measured[measured.checkpoints > 1].join(medians, on="run_id").dropna(subset="writing_over_plain")
     table = points.gather(runs, [*medians], ["framework", "overlap"])
     return table[[*PLACE, *stats.columns([*medians]), "repeats", "runs"]]
+
+
+@tabled(
+    "allreduce",
+    "An all-reduce of MPI and of torch.distributed by size of the message, on the same ranks.",
+    "library ranks bytes allreduce_seconds repeats",
+    measure="allreduce_seconds",
+    missing="`hpc bench allreduce --mpi --nproc 2` and `hpc bench allreduce --nproc 2`",
+)
+def allreduces(results: Path) -> pd.DataFrame:
+    """A row for each library and size, of the newest measurement of MPI and that of torch.distributed on the same nodes; empty if one is missing.
+
+    Columns: library, ranks, bytes, allreduce_seconds with its interval, repeats.
+    """
+    of_mpi = probes.newest("mpi", results) or {}
+    place = {name: of_mpi.get(name) for name in ("hardware_id", "nodes", "ranks_per_node", "link_gbit")}
+    of_torch = probes.newest("allreduce", results, **place)
+    if not of_torch:
+        return pd.DataFrame()
+    libraries = {"MPI_Allreduce": of_mpi, f"torch.distributed, {of_torch['backend']}": of_torch}
+    table = pd.concat([links.times(record).assign(library=name) for name, record in libraries.items()])
+    table = scaled(table[table.group == "all"], "allreduce_seconds", "seconds", 1.0)
+    return table[["library", "ranks", "bytes", *stats.columns(["allreduce_seconds"]), "repeats"]].reset_index(
+        drop=True
+    )
 
 
 @tabled(

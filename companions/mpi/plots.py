@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter
 
 from hpc_utils.plural import counted
 from hpc_utils.publish.plots import drawing, style
@@ -48,6 +49,16 @@ def speedup(table: pd.DataFrame) -> Figure:
     axes.plot(ends, ends, label="ideal", **style.IDEAL)
     drawing.ranks_axis(axes, table.world_size)
     drawing.log_axis(axes.yaxis)
+    return figure
+
+
+@charted("allreduce", "Time of an all-reduce on its own against the size of the message, with 95 % intervals.")
+def allreduce(table: pd.DataFrame) -> Figure:
+    """A line for each library. `table`: `analysis.allreduces`."""
+    figure, ((axes,),) = drawing.panels(1, height=2.4)
+    drawing.lines(axes, table, "bytes", "allreduce_seconds", "library")
+    axes.set(xscale="log", yscale="log", xlabel="message")
+    axes.xaxis.set_major_formatter(EngFormatter("B"))
     return figure
 
 

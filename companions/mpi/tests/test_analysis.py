@@ -15,7 +15,7 @@ from companions.mpi import plots as mpi_plots
 from hpc_utils import datasets
 from hpc_utils.launch import study as studies
 from hpc_utils.launch.target import Target
-from hpc_utils.records import schema
+from hpc_utils.records import probes, schema
 from tests.analyze.runs import repeated
 
 PHASES = ("data", "forward", "backward", "optimizer")
@@ -80,6 +80,35 @@ def test_a_checkpoint_s_pause_stands_beside_the_steps_while_it_is_written(tmp_pa
     assert row.pause_seconds == pytest.approx(0.2)
     assert (row.plain_step_seconds, row.writing_step_seconds) == pytest.approx((0.2, 0.22))
     assert row.writing_over_plain == pytest.approx(1.1)
+
+
+def test_horovod_waits_in_the_optimizer_s_step(tmp_path: Path) -> None:
+    runs, epochs = measured(tmp_path, ("horovod", 2, 5.0, True))
+    runs = mpi.measure(tmp_path, runs, epochs.assign(overlap_seconds=0.0))
+    (row,) = mpi.configurations(runs).itertuples()
+    assert (row.exposed_seconds, row.compute_seconds, row.optimizer_seconds) == pytest.approx((0.3, 2.0, 0.7))
+    assert pd.isna(row.hidden_seconds), "nobody measures it"
+    unmeasured = mpi.measure(tmp_path, runs, epochs.assign(comm_seconds=float("nan"), overlap_seconds=float("nan")))
+    (row,) = mpi.configurations(unmeasured).itertuples()
+    assert pd.isna(row.exposed_seconds)
+    assert (row.compute_seconds, row.optimizer_seconds) == pytest.approx((2.0, 1.0))
+
+
+def test_an_all_reduce_of_mpi_stands_beside_torch_s_on_the_same_ranks(results: Path) -> None:
+    assert mpi.allreduces(results).empty
+    place = {"hardware_id": "here", "nodes": 1, "ranks_per_node": 2, "link_gbit": None}
+
+    def samples(factor: float) -> dict[str, object]:
+        times = [{"bytes": size, "seconds": [factor * size * 1e-9] * 3} for size in (4, 4096, 2**22)]
+        return {"groups": {"all": {"ranks": 2, "nodes": 1, "ranks_per_node": 2, "samples": times}}}
+
+    probes.keep("mpi", "here", place | {"backend": "mpi"} | samples(1.0))
+    probes.keep("allreduce", "elsewhere", place | {"hardware_id": "there", "backend": "nccl"} | samples(9.0))
+    assert mpi.allreduces(results).empty, "other ranks"
+    probes.keep("allreduce", "here", place | {"backend": "gloo"} | samples(3.0))
+    table = mpi.allreduces(results).set_index(["library", "bytes"]).allreduce_seconds
+    assert table["torch.distributed, gloo", 4096] == pytest.approx(3 * table["MPI_Allreduce", 4096])
+    assert len(table) == 6 and mpi_plots.allreduce(mpi.allreduces(results)).figure is not None
 
 
 def test_a_gpu_stands_beside_ddp_on_a_gpu(tmp_path: Path) -> None:
