@@ -11,15 +11,24 @@ import pandas as pd
 from hpc_utils.analyze import points, stats
 from hpc_utils.analyze.compare import compare, scaled
 from hpc_utils.analyze.model import links
+from hpc_utils.analyze.profiles import profiled_runs
 from hpc_utils.analyze.table import KEY, Table, tabled
-from hpc_utils.records import probes
+from hpc_utils.records import load, probes
 from hpc_utils.records.folder import read_json
 
 PARTS = ("loader", "compute", "exposed", "optimizer")  # of a step, as `measure` has them in seconds
 TIMES = [f"{part}_seconds" for part in PARTS]
 MEASURES = ["throughput", "step_seconds", "pass_seconds", "hidden_seconds", *TIMES]
 SHOWN = "framework device nodes world_size step_seconds loader_seconds compute_seconds exposed_seconds optimizer_seconds over_ddp"
+COMPARED = "framework source world_size global_batch throughput communication_share measured_by utilisation repeats"
 FRAMEWORKS = {"mpi": "MPI framework", "ddp": "DDP", "horovod": "Horovod", "none": "PyTorch alone"}
+# How the communication of a step is measured.
+MEASURED_BY = {
+    "mpi": "clock around MPI's calls on rank 0, without what the backward pass hides",
+    "ddp": "DDP's counters on rank 0, likewise",
+    "horovod": "clock around synchronize() on rank 0",
+    "none": "",
+}
 LOOPS = r"^companions\.mpi\.\w+:(Mpi|Horovod)$"
 PLACE = ["framework", "parallel", "device", "overlap", "nodes", "world_size", "global_batch", "link_gbit"]
 
@@ -120,6 +129,49 @@ def checkpoints(measured: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
     runs = measured[measured.checkpoints > 1].join(medians, on="run_id").dropna(subset="writing_over_plain")
     table = points.gather(runs, [*medians], ["framework", "overlap"])
     return table[[*PLACE, *stats.columns([*medians]), "repeats", "runs"]]
+
+
+@tabled(
+    "frameworks",
+    "Frameworks, measured here and imported: throughput, communication and utilisation.",
+    COMPARED,
+    measure="throughput",
+)
+def frameworks(results: Path, measured: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
+    """A row for each configuration of `measure`, and of the sets that `hpc import` made there.
+
+    Columns: framework, source (of the numbers), measured_by (how communication was), those of `SAME` and `POINT`; throughput, step_seconds, communication_share (of a
+    step, exposed; of an import all), utilisation (by the monitor, or as imported), each with its interval; repeats, runs.
+    """
+    utilisation = profiled_runs.monitored_runs(results, measured, epochs).utilisation
+    steps = points.step_seconds(measured)
+    own = measured.assign(
+        source="measured here",
+        measured_by=measured.parallel.map(MEASURED_BY).where(
+            measured.exposed_seconds.notna() & (measured.world_size > 1), ""
+        ),
+        communication_share=measured.exposed_seconds / steps,
+        utilisation=measured.run_id.map(utilisation).astype(float),
+    )
+    table = pd.concat([own, *map(_imported, sorted((results / "foreign").glob("*/runs")))], ignore_index=True)
+    measures = ["throughput", "step_seconds", "communication_share", "utilisation"]
+    labels = ["framework", "source", "measured_by"]
+    gathered = points.gather(table[~points.barred(table)], measures, labels)
+    return gathered[[*labels, *points.SAME, *points.POINT, *stats.columns(measures), "repeats", "runs"]]
+
+
+def _imported(folder: Path) -> pd.DataFrame:
+    """The runs of an imported set."""
+    records = load(folder.parent)
+    values = records.epochs.reindex(columns=["comm_seconds", "utilisation"]).apply(pd.to_numeric)
+    means = values.groupby(records.epochs.run_id).mean().reindex(records.runs.run_id).set_index(records.runs.index)
+    return records.runs.assign(
+        framework=records.runs.parallel,
+        source=f"imported: {folder.parent.name}",
+        measured_by=means.comm_seconds.notna().map({True: "as imported", False: ""}),
+        communication_share=means.comm_seconds / points.step_seconds(records.runs),
+        utilisation=means.utilisation,
+    )
 
 
 @tabled(

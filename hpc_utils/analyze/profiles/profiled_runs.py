@@ -219,6 +219,14 @@ def monitored(results: Path, runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.Dat
 
     Columns: those of `SAME` and `POINT`, layout; the values of `SAMPLES`, each with its interval; repeats, runs.
     """
+    means = monitored_runs(results, runs, epochs)
+    used = runs[runs.run_id.isin(means.index)]
+    table = points.gather(used.join(means, on="run_id"), list(HOW))
+    return table[[*points.SAME, *points.POINT, "layout", *stats.columns(HOW), "repeats", "runs"]]
+
+
+def monitored_runs(results: Path, runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
+    """The values of `SAMPLES` as of `monitored`, a row for each monitored run, by its id."""
     rows = {}
     for run in runs.itertuples():
         log = read_log(results, run.run_id)
@@ -229,7 +237,4 @@ def monitored(results: Path, runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.Dat
         samples = log[is_training.any(axis=1) & ((log.device == "cpu") == (run.device == "cpu"))]
         if len(samples):
             rows[run.run_id] = samples[[*SAMPLES.values()]].astype(float).agg(HOW)
-    used = runs[runs.run_id.isin(rows)]
-    values = pd.DataFrame(list(rows.values()), index=used.index, columns=list(HOW))
-    table = points.gather(used.assign(**values), list(HOW))
-    return table[[*points.SAME, *points.POINT, "layout", *stats.columns(HOW), "repeats", "runs"]]
+    return pd.DataFrame.from_dict(rows, orient="index", columns=list(HOW))
