@@ -1,6 +1,6 @@
 """A bundle for a machine without network: this commit, missing packages and data sets, in pieces, with a start script.
 
-    python jobs/bundle.py gpu-day --have packages.txt --python 3.12
+    python jobs/bundle.py gpu-day --have packages.txt --python 3.12 --extra mpi --extra cuda
     bash gpu-day/start.sh --minutes 25                         there: docs/gpu-day.md
 
 It contains HEAD without the committed results. torch and torchvision are expected on the machine.
@@ -72,11 +72,18 @@ class Machine:
         return version is None or (version != "" and not requirement.specifier.contains(version, prereleases=True))
 
 
-def make(out: Path, names: Sequence[str], there: Machine, piece: int, say: Callable[[str], None]) -> None:
+def make(
+    out: Path,
+    names: Sequence[str],
+    there: Machine,
+    piece: int,
+    say: Callable[[str], None],
+    extras: Sequence[str] = (),
+) -> None:
     """Write the bundle into the new folder `out`.
 
     Args:
-        names: data sets, decoded here. piece: size of a file at most, bytes.
+        names: data sets, decoded here. piece: size of a file at most, bytes. extras: see `missing`.
 
     Raises:
         BundleError: `out` is not empty, or pip finds no wheel.
@@ -95,7 +102,7 @@ def make(out: Path, names: Sequence[str], there: Machine, piece: int, say: Calla
     with tempfile.TemporaryDirectory() as scratch:
         code, wheels = Path(scratch, "code"), Path(scratch, "wheels")
         wheels.mkdir()
-        lacking = missing(there)
+        lacking = missing(there, extras)
         say(f"wheels: {', '.join(lacking) or 'none is missing'}")
         download(lacking, wheels, there)
         _write_code(code, root, commit)
@@ -111,10 +118,11 @@ def make(out: Path, names: Sequence[str], there: Machine, piece: int, say: Calla
     (out / "start.sh").write_bytes(git(root, "show", "HEAD:jobs/bundle-start.sh"))
 
 
-def missing(there: Machine) -> list[str]:
-    """NAME==VERSION, as installed here, of packages that runs and their tests need and that machine lacks."""
+def missing(there: Machine, extras: Sequence[str] = ()) -> list[str]:
+    """NAME==VERSION, as installed here, of packages that runs and their tests need and that machine lacks; `extras`: optional parts of the project."""
     found: dict[str, str] = {}
-    todo = [(Requirement(name), "") for name in (*TESTS, *(metadata.requires(PROJECT) or ()))]
+    lines = (*TESTS, *(metadata.requires(PROJECT) or ()))
+    todo = [(Requirement(line), extra) for line in lines for extra in ("", *extras)]
     while todo:
         requirement, extra = todo.pop()
         name = canonicalize_name(requirement.name)
@@ -183,7 +191,12 @@ def _version(text: str) -> str:
 
 @click.command(context_settings={"show_default": True})
 @click.argument("out", type=click.Path(path_type=Path, file_okay=False))
-@click.option("--data", "names", multiple=True, default=["cifar10"], metavar="NAME", help="A data set to include.")
+@click.option(
+    "--data", "names", multiple=True, default=["cifar10", "mnist"], metavar="NAME", help="A data set to include."
+)
+@click.option(
+    "--extra", "extras", multiple=True, metavar="NAME", help="An optional part whose packages to include: mpi, cuda."
+)
 @click.option(
     "--have", type=click.File(), help="The output of `pip list --format=freeze` there. Default: nothing but torch."
 )
@@ -191,7 +204,7 @@ def _version(text: str) -> str:
 @click.option("--glibc", default="2.28", type=_version, help="The C library there, `ldd --version`.")
 @click.option("--machine", default=platform.machine(), help="The processor there, `uname -m`.")
 @click.option("--piece", default=30, type=click.IntRange(1), help="Maximum size of a file, MiB.")
-def main(out, names, have, python, glibc, machine, piece):
+def main(out, names, extras, have, python, glibc, machine, piece):
     """Pack code, wheels and data into OUT for a machine without network."""
     lines = [line.partition("==") for line in have or ()]
     packages = {name.partition(" @ ")[0].strip(): version.strip() for name, _, version in lines if name.strip()}
@@ -202,6 +215,7 @@ def main(out, names, have, python, glibc, machine, piece):
             Machine(python, glibc, machine, packages),
             piece * 2**20,
             lambda line: click.echo(line, err=True),
+            extras,
         )
     except (BundleError, ReleaseRefused, datasets.DataError) as error:
         raise click.ClickException(str(error)) from None

@@ -41,7 +41,7 @@ state="$(cat COMMIT 2>/dev/null || git rev-parse HEAD 2>/dev/null) $(nvidia-smi 
 
 # The list. A step ends within nine minutes or is cut and goes on in the next round; a study skips its complete runs.
 steps() {
-    [ "$rehearse" ] || step data "${hpc[@]}" data fetch cifar10
+    [ "$rehearse" ] || step data "${hpc[@]}" data fetch cifar10 mnist
     step doctor "${hpc[@]}" doctor
     step gpu-tests "$python" -m pytest -q -m gpu "${gpu_tests[@]}"
     study speed gpu-speed
@@ -60,6 +60,7 @@ steps() {
     [ "$rehearse" ] || step compute-captured "${hpc[@]}" bench compute "${resnet[@]}" -p loader=device -p fused_optimizer=true \
         -p compile=default -p step_graph=true --batches 64,128,256,512,1024,2048,4096
     [ "$rehearse" ] || step bench-mpi_step "$python" -m benchmarks mpi_step
+    [ "$rehearse" ] || study mpi-cuda mpi-cuda
     for name in optimizations overhead loaders; do step "bench-$name" "$python" -m benchmarks "${quick[@]}" $name; done
 }
 

@@ -141,6 +141,10 @@ def test_what_is_missing_there() -> None:
     assert bundle.missing(machine()) == [f"{ABSENT}=={metadata.version(ABSENT)}"]
     assert bundle.missing(machine(packages=installed() | {"tqdm": "4.0"})) == [f"tqdm=={metadata.version('tqdm')}"]
     assert not bundle.missing(machine(packages=dict.fromkeys(installed(), "")))
+    without_numba = {name: version for name, version in installed().items() if name not in ("numba", "mpi4py")}
+    wheels = bundle.missing(machine(packages=without_numba), extras=["mpi"])
+    assert {name.partition("==")[0] for name in wheels} >= {"numba", "mpi4py"}
+    assert not bundle.missing(machine(packages=without_numba))
     assert machine().tags[0] == "manylinux_2_28_x86_64"
 
 

@@ -136,7 +136,10 @@ def parse(words: list[str], *, complete: bool = True) -> None:
             if rest[script].endswith(("train.sbatch", "mpi.sbatch", "trees.sbatch")):
                 parse(["hpc", "run", "notebooks/02_ddp.ipynb", *after])
         elif "-m" in rest:
-            assert importlib.util.find_spec(rest[rest.index("-m") + 1]), words
+            module = rest[rest.index("-m") + 1]
+            if module.startswith("companions.") and module.split(".")[1] in DELETED:
+                return
+            assert importlib.util.find_spec(module), words
     elif program == "hpc":
         _parse(rest, complete)
 

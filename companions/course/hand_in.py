@@ -189,8 +189,7 @@ def epoch_table(results: Path, study_records: Records) -> pd.DataFrame:
     run_columns = ["run_id", *runs.columns.difference(study_records.epochs.columns)]
     rows = study_records.epochs.merge(runs[run_columns], on="run_id").sort_values(["started", "run_id", "epoch"])
     ended = pd.to_numeric(rows.ended)
-    paused = pd.to_numeric(rows.checkpoint_seconds).fillna(0)
-    begun = ended - rows.seconds - paused
+    begun = points.training_begun(rows)
     rows["ts"] = pd.to_datetime(ended, unit="s", utc=True).dt.strftime("%Y-%m-%dT%H:%M:%SZ")
     for name, phase in PER_STEP.items():
         rows[name] = pd.to_numeric(rows[f"{phase}_seconds"]) * rows.steps

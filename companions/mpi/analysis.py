@@ -9,43 +9,60 @@ from typing import Any
 import pandas as pd
 
 from hpc_utils.analyze import points, stats
-from hpc_utils.analyze.compare import compare
+from hpc_utils.analyze.compare import compare, scaled
+from hpc_utils.analyze.model import links
+from hpc_utils.analyze.profiles import profiled_runs
 from hpc_utils.analyze.table import KEY, Table, tabled
+from hpc_utils.records import load, probes
 from hpc_utils.records.folder import read_json
 
 PARTS = ("loader", "compute", "exposed", "optimizer")  # of a step, as `measure` has them in seconds
 TIMES = [f"{part}_seconds" for part in PARTS]
 MEASURES = ["throughput", "step_seconds", "pass_seconds", "hidden_seconds", *TIMES]
-SHOWN = "framework nodes world_size step_seconds loader_seconds compute_seconds exposed_seconds optimizer_seconds over_ddp"
+SHOWN = "framework device nodes world_size step_seconds loader_seconds compute_seconds exposed_seconds optimizer_seconds over_ddp"
+COMPARED = "framework source world_size global_batch throughput communication_share measured_by utilisation repeats"
 FRAMEWORKS = {"mpi": "MPI framework", "ddp": "DDP", "horovod": "Horovod", "none": "PyTorch alone"}
+# How the communication of a step is measured.
+MEASURED_BY = {
+    "mpi": "clock around MPI's calls on rank 0, without what the backward pass hides",
+    "ddp": "DDP's counters on rank 0, likewise",
+    "horovod": "clock around synchronize() on rank 0",
+    "none": "",
+}
 LOOPS = r"^companions\.mpi\.\w+:(Mpi|Horovod)$"
-PLACE = ["framework", "parallel", "overlap", "nodes", "world_size", "global_batch", "link_gbit"]
+PLACE = ["framework", "parallel", "device", "overlap", "nodes", "world_size", "global_batch", "link_gbit"]
 
 
 def measure(results: Path, runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
     """The runs of the network without a profiler: of torch (`mnist_cnn`), and of this companion's loops.
 
     Added: framework, and its key in FRAMEWORKS as parallel; overlap; pass_seconds (a pass over the training set); of a step, in seconds: loader, compute (forward and
-    backward pass without the wait for others), exposed (that wait), hidden (the rest of the all-reduce), optimizer.
+    backward pass without the wait for others), exposed (that wait), hidden (the rest of the all-reduce), optimizer; checkpoints, in how many epochs (a run that was
+    requeued once has one).
     """
     loop = runs.workload.str.extract(LOOPS, expand=False).str.lower()
     compared = points.unprofiled(runs[(runs.workload == "mnist_cnn") | loop.notna()])
     compared = compared.assign(parallel=loop.reindex(compared.index).fillna(compared.parallel))
     columns = [f"{name}_seconds" for name in ("data", "forward", "backward", "optimizer", "comm", "overlap")]
     times = epochs.groupby("run_id")[columns].mean().reindex(compared.run_id).set_index(compared.index)
-    is_single = compared.world_size == 1  # Horovod has no counters: NaN
+    is_single = compared.world_size == 1
+    is_horovod = (
+        compared.parallel == "horovod"
+    )  # it waits in the optimizer's step, the others at the end of the backward pass
     communication, hidden = (times[f"{name}_seconds"].mask(is_single, 0.0) for name in ("comm", "overlap"))
     records = [read_json(results / "runs" / run / "run.json") for run in compared.run_id]
+    pauses = (pd.to_numeric(epochs.checkpoint_seconds) > 0).groupby(epochs.run_id).sum()
     exposed = communication - hidden
     return compared.assign(
         framework=compared.parallel.map(FRAMEWORKS),
         overlap=[_overlaps(record["config"]) for record in records],
         pass_seconds=[record["train_samples"] for record in records] / compared.throughput,
         loader_seconds=times.data_seconds,
-        compute_seconds=times.forward_seconds + times.backward_seconds - exposed.fillna(0.0),
+        compute_seconds=times.forward_seconds + times.backward_seconds - exposed.fillna(0.0).mask(is_horovod, 0.0),
         exposed_seconds=exposed,
-        hidden_seconds=hidden,
-        optimizer_seconds=times.optimizer_seconds,
+        hidden_seconds=hidden.mask(is_horovod),
+        checkpoints=pauses.reindex(compared.run_id).to_numpy(),
+        optimizer_seconds=times.optimizer_seconds - exposed.where(is_horovod, 0.0).fillna(0.0),
     )
 
 
@@ -66,7 +83,7 @@ def configurations(measured: pd.DataFrame) -> pd.DataFrame:
     framework on one rank) with <column>_low and <column>_high (95 %), over_ddp (time of a step over DDP's on as many ranks)
     likewise, repeats, runs."""
     gathered = points.gather(measured[~points.barred(measured)], MEASURES, ["framework", "overlap"])
-    alike = ["hardware_id", "threads_per_rank", "global_batch", "steps_per_epoch"]
+    alike = ["hardware_id", "device", "threads_per_rank", "global_batch", "steps_per_epoch"]
     single = gathered[gathered.world_size == 1]
     gained = compare(gathered, single, [*alike, "parallel"], over={"speedup": "throughput"})
     ddp = gathered[gathered.parallel == "ddp"]
@@ -82,6 +99,104 @@ def configurations(measured: pd.DataFrame) -> pd.DataFrame:
         return column.map(order.get(column.name, lambda value: value))
 
     return table.sort_values(["parallel", "world_size", "overlap"], key=position, ignore_index=True)
+
+
+@tabled(
+    "checkpoints",
+    "Checkpoints while training goes on: the pause for one, and a step while it is written and otherwise.",
+    "framework world_size pause_seconds plain_step_seconds writing_step_seconds writing_over_plain repeats",
+    measure="writing_over_plain",
+    missing="`hpc submit mpi --cluster rehearsal`",
+)
+def checkpoints(measured: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
+    """A row for each configuration of `measure` that wrote checkpoints between epochs.
+
+    Columns: `PLACE`; of a run's medians over epochs, each with its interval: pause_seconds (of training, for a checkpoint),
+    writing_step_seconds (of epochs that begin while one is written), plain_step_seconds (of the others after the first),
+    writing_over_plain, their ratio; repeats, runs.
+    """
+    epochs = epochs.sort_values(["run_id", "epoch"])
+    pauses = pd.to_numeric(epochs.checkpoint_seconds)
+    is_writing = pauses.groupby(epochs.run_id).shift() > 0
+    steps = epochs.seconds / epochs.steps
+    columns = {
+        "pause_seconds": pauses.where(pauses > 0),
+        "writing_step_seconds": steps.where(is_writing),
+        "plain_step_seconds": steps.where(~is_writing & (epochs.epoch > 1)),
+    }
+    medians = pd.DataFrame(columns).groupby(epochs.run_id).median()
+    medians["writing_over_plain"] = medians.writing_step_seconds / medians.plain_step_seconds
+    runs = measured[measured.checkpoints > 1].join(medians, on="run_id").dropna(subset="writing_over_plain")
+    table = points.gather(runs, [*medians], ["framework", "overlap"])
+    return table[[*PLACE, *stats.columns([*medians]), "repeats", "runs"]]
+
+
+@tabled(
+    "frameworks",
+    "Frameworks, measured here and imported: throughput, communication and utilisation.",
+    COMPARED,
+    measure="throughput",
+)
+def frameworks(results: Path, measured: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
+    """A row for each configuration of `measure`, and of the sets that `hpc import` made there.
+
+    Columns: framework, source (of the numbers), measured_by (how communication was), those of `SAME` and `POINT`; throughput, step_seconds, communication_share (of a
+    step, exposed; of an import all), utilisation (by the monitor, or as imported), each with its interval; repeats, runs.
+    """
+    utilisation = profiled_runs.monitored_runs(results, measured, epochs).utilisation
+    steps = points.step_seconds(measured)
+    own = measured.assign(
+        source="measured here",
+        measured_by=measured.parallel.map(MEASURED_BY).where(
+            measured.exposed_seconds.notna() & (measured.world_size > 1), ""
+        ),
+        communication_share=measured.exposed_seconds / steps,
+        utilisation=measured.run_id.map(utilisation).astype(float),
+    )
+    table = pd.concat([own, *map(_imported, sorted((results / "foreign").glob("*/runs")))], ignore_index=True)
+    measures = ["throughput", "step_seconds", "communication_share", "utilisation"]
+    labels = ["framework", "source", "measured_by"]
+    gathered = points.gather(table[~points.barred(table)], measures, labels)
+    return gathered[[*labels, *points.SAME, *points.POINT, *stats.columns(measures), "repeats", "runs"]]
+
+
+def _imported(folder: Path) -> pd.DataFrame:
+    """The runs of an imported set."""
+    records = load(folder.parent)
+    values = records.epochs.reindex(columns=["comm_seconds", "utilisation"]).apply(pd.to_numeric)
+    means = values.groupby(records.epochs.run_id).mean().reindex(records.runs.run_id).set_index(records.runs.index)
+    return records.runs.assign(
+        framework=records.runs.parallel,
+        source=f"imported: {folder.parent.name}",
+        measured_by=means.comm_seconds.notna().map({True: "as imported", False: ""}),
+        communication_share=means.comm_seconds / points.step_seconds(records.runs),
+        utilisation=means.utilisation,
+    )
+
+
+@tabled(
+    "allreduce",
+    "An all-reduce of MPI and of torch.distributed by size of the message, on the same ranks.",
+    "library ranks bytes allreduce_seconds repeats",
+    measure="allreduce_seconds",
+    missing="`hpc bench allreduce --mpi --nproc 2` and `hpc bench allreduce --nproc 2`",
+)
+def allreduces(results: Path) -> pd.DataFrame:
+    """A row for each library and size, of the newest measurement of MPI and that of torch.distributed on the same nodes; empty if one is missing.
+
+    Columns: library, ranks, bytes, allreduce_seconds with its interval, repeats.
+    """
+    of_mpi = probes.newest("mpi", results) or {}
+    place = {name: of_mpi.get(name) for name in ("hardware_id", "nodes", "ranks_per_node", "link_gbit")}
+    of_torch = probes.newest("allreduce", results, **place)
+    if not of_torch:
+        return pd.DataFrame()
+    libraries = {"MPI_Allreduce": of_mpi, f"torch.distributed, {of_torch['backend']}": of_torch}
+    table = pd.concat([links.times(record).assign(library=name) for name, record in libraries.items()])
+    table = scaled(table[table.group == "all"], "allreduce_seconds", "seconds", 1.0)
+    return table[["library", "ranks", "bytes", *stats.columns(["allreduce_seconds"]), "repeats"]].reset_index(
+        drop=True
+    )
 
 
 @tabled(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter
 
 from hpc_utils.plural import counted
 from hpc_utils.publish.plots import drawing, style
@@ -23,22 +24,41 @@ def step_parts(table: pd.DataFrame) -> Figure:
     figure, ((axes,),) = drawing.panels(1, height=0.6 + 0.28 * len(table))
     places = range(len(table), 0, -1)
     drawing.stacked(axes, places, 1e3 * table[[*PARTS]].rename(columns=PARTS), PARTS.values())
-    names = [f"{row.framework}, {counted(int(row.world_size), 'rank')}" for row in table.itertuples()]
+    names = [
+        f"{name}, {counted(int(ranks), 'rank')}" for name, ranks in zip(_labels(table), table.world_size, strict=True)
+    ]
     axes.set_yticks(list(places), names)
     axes.set_xlabel("time of a step (ms)")
     return figure
+
+
+def _labels(table: pd.DataFrame) -> pd.Series:
+    """The framework of each row, with its device where that is a GPU."""
+    return table.framework.where(table.device != "cuda", table.framework + " on CUDA")
 
 
 @charted("speedup", "Speed-up over one rank of the same framework, with 95 % intervals.")
 def speedup(table: pd.DataFrame) -> Figure:
     """`table`: `analysis.configurations` of several ranks."""
     figure, ((axes,),) = drawing.panels(1, height=2.4)
-    offsets = 1 + 0.03 * table.framework.map(list(FRAMEWORKS.values()).index)  # no interval hides another
-    drawing.lines(axes, table.assign(place=table.world_size * offsets), "place", "speedup", "framework")
+    labels = _labels(table)
+    offsets = 1 + 0.03 * pd.factorize(labels)[0]  # no interval hides another
+    rows = table.assign(place=table.world_size * offsets, framework=labels)
+    drawing.lines(axes, rows, "place", "speedup", "framework")
     ends = [table.world_size.min(), table.world_size.max()]
     axes.plot(ends, ends, label="ideal", **style.IDEAL)
     drawing.ranks_axis(axes, table.world_size)
     drawing.log_axis(axes.yaxis)
+    return figure
+
+
+@charted("allreduce", "Time of an all-reduce on its own against the size of the message, with 95 % intervals.")
+def allreduce(table: pd.DataFrame) -> Figure:
+    """A line for each library. `table`: `analysis.allreduces`."""
+    figure, ((axes,),) = drawing.panels(1, height=2.4)
+    drawing.lines(axes, table, "bytes", "allreduce_seconds", "library")
+    axes.set(xscale="log", yscale="log", xlabel="message")
+    axes.xaxis.set_major_formatter(EngFormatter("B"))
     return figure
 
 

@@ -70,7 +70,13 @@ def _of_run(results: Path, run: Any, epochs: pd.DataFrame) -> dict[str, float]:
     last = epochs.iloc[-1]
     ranks = pd.read_csv(io.BytesIO(packed.content(folder / "ranks.csv")))
     evaluation = epochs.eval_seconds.sum()
-    parts = (run.setup_seconds, run.warmup_seconds, run.seconds, evaluation, epochs.checkpoint_seconds.sum())
+    parts = (
+        run.setup_seconds,
+        run.warmup_seconds,
+        run.seconds,
+        evaluation,
+        epochs.reindex(columns=points.PAUSES).sum(axis=None),
+    )
     measures = {name: last.get(name) for name in ("train_loss", "train_accuracy", "test_loss", "test_accuracy")}
     measures |= {f"own_{name}": ranks.iloc[0].get(f"train_{name}") for name in ("loss", "accuracy")}
     measures |= {"updates": epochs.steps.sum(), "total_seconds": np.nansum(parts)}
@@ -82,7 +88,7 @@ def _levels(results: Path, run: str, rank: pd.Series, epochs: pd.DataFrame) -> d
     log, _ = _monitored(results, run, rank)
     if log.empty or epochs.ended.isna().any():
         return {}
-    begun = epochs.ended - epochs.seconds - epochs.checkpoint_seconds
+    begun = points.training_begun(epochs)
     times = log.time.to_numpy()[:, None]
     training = log[((times >= begun.to_numpy()) & (times <= epochs.ended.to_numpy())).any(axis=1)]
     measures = {"utilisation": training.utilization_percent.mean() / 100, "power_watts": training.power_watts.mean()}
@@ -128,6 +134,31 @@ def logs(results: Path, run: str) -> tuple[pd.DataFrame, pd.DataFrame]:
             "Real (MB)": tree.rss_bytes / 2**20, "Virtual (MB)": tree.virtual_bytes / 2**20,
         }))  # fmt: skip
     return tuple(pd.concat(tables, ignore_index=True) if tables else pd.DataFrame() for tables in (gpus, trees))
+
+
+def over_time(results: Path, measured: pd.DataFrame, series: str) -> pd.DataFrame:
+    """What the monitor recorded of every device of a node: of each number of devices the first repeat of a series.
+
+    Columns: config, world_size, run_id, rank, seconds (since the run's first sample), utilisation, memory_bytes; empty without a monitor.
+    """
+    is_on_one_node = (measured.series == series) & (measured.nodes == 1)
+    first_repeats = measured[is_on_one_node].sort_values(["world_size", "repeat"]).drop_duplicates("world_size")
+    curves = []
+    for run in first_repeats.itertuples():
+        ranks = pd.read_csv(io.BytesIO(packed.content(results / "runs" / run.run_id / "ranks.csv")))
+        devices = [
+            _monitored(results, run.run_id, rank)[0].assign(rank=rank["rank"]) for rank in ranks.to_dict("records")
+        ]
+        samples = pd.concat(devices, ignore_index=True)
+        if samples.empty:
+            continue
+        curves.append(pd.DataFrame({
+            "config": label(1, run.world_size), "world_size": run.world_size, "run_id": run.run_id, "rank": samples["rank"],
+            "seconds": samples.time - samples.time.min(), "utilisation": samples.utilization_percent / 100,
+            "memory_bytes": samples.bytes,
+        }))  # fmt: skip
+    columns = ["config", "world_size", "run_id", "rank", "seconds", "utilisation", "memory_bytes"]
+    return pd.concat(curves, ignore_index=True) if curves else pd.DataFrame(columns=columns)
 
 
 def configurations(measured: pd.DataFrame, series: str) -> pd.DataFrame:

@@ -66,6 +66,26 @@ def confounds(table: pd.DataFrame) -> Figure:
     return figure
 
 
+@charted(
+    "over-time", "Memory and utilisation of every device over a whole run, a line for each device.", intervals=False
+)
+def over_time(table: pd.DataFrame) -> Figure:
+    """Curves for each number of devices, side by side. `table`: `analysis.over_time`."""
+    names = list(dict.fromkeys(table.config))
+    figure, grid = drawing.panels(len(names), 2, height=1.5, sharex="col", sharey="row")
+    for column, name in enumerate(names):
+        rows = table[table.config == name]
+        for axes, quantity in zip(grid[:, column], ("memory_bytes", "utilisation"), strict=True):
+            for _, device in rows.groupby("rank"):
+                drawing.points(axes, device.seconds, device, quantity, color=style.BLUE, linewidth=0.8)
+            axes.label_outer()
+        grid[0, column].set_title(name)
+        grid[1, column].set_xlabel("s since the first sample")
+    for axes in grid[:, 0]:
+        axes.set_ylim(0, None)
+    return figure
+
+
 def _configurations(axes: Axes, table: pd.DataFrame, names: list[str]) -> None:
     layouts = table.drop_duplicates("config").set_index("config")
     short = [

@@ -16,7 +16,7 @@ from hpc_utils.records import Records
 
 from . import scaling, stats
 from .decide import Verdict, decide
-from .points import POINT, SAME, gather, number, on_every_link, unprofiled
+from .points import PAUSES, POINT, SAME, gather, number, on_every_link, unprofiled
 from .table import tabled
 
 NAN = float("nan")
@@ -51,13 +51,13 @@ def per_run(runs: pd.DataFrame, epochs: pd.DataFrame, prices: Mapping[str, Billi
     wall_seconds; whole nodes, however few of their devices it had); cost, in `unit` ("" and NaN without a price);
     energy_kwh (of T, all devices; NaN without a counter).
     """
-    names = ["samples", "seconds", "eval_seconds", "checkpoint_seconds", "energy_joules"]
+    names = ["samples", "seconds", "eval_seconds", *PAUSES, "energy_joules"]
     grouped = epochs[["run_id"]].join(epochs[names].apply(pd.to_numeric)).groupby("run_id")
     sums = grouped.sum(min_count=1).assign(epochs=grouped.size())
     sums["energy_kwh"] = grouped.energy_joules.agg(lambda joules: joules.sum(skipna=False)) / KWH
     spent = runs.drop(columns=["epochs", *names], errors="ignore").merge(sums, on="run_id")
     spent["start_seconds"] = spent[["setup_seconds", "warmup_seconds"]].apply(pd.to_numeric).sum(axis=1)
-    parts = ["start_seconds", "seconds", "eval_seconds", "checkpoint_seconds"]
+    parts = ["start_seconds", "seconds", "eval_seconds", *PAUSES]
     spent["wall_seconds"] = spent[parts].sum(axis=1)
     hours = spent.wall_seconds / HOUR
     spent["device_hours"] = hours * spent.world_size

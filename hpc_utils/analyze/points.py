@@ -18,6 +18,7 @@ STATE = [*CODE, "hardware_id", "device_name"]
 MEASURES = ["throughput", "step_seconds", "epoch_seconds", "peak_bytes", "mean_bytes", "mode_bytes"]
 TIMED = {"throughput": -1, "step_seconds": 1, "epoch_seconds": 1}  # exponents of a block's time in measures
 ESTIMATES = stats.columns(MEASURES)
+PAUSES = ["checkpoint_seconds", "profile_seconds"]  # of an epoch's training part, not part of T
 METRIC = ["metric", "value", "unit", "value_low", "value_high", "repeats", "runs"]
 COLUMNS = [*SAME, *POINT, "layout", "memory", *ESTIMATES, "repeats", "runs"]
 
@@ -25,6 +26,12 @@ COLUMNS = [*SAME, *POINT, "layout", "memory", *ESTIMATES, "repeats", "runs"]
 def unprofiled(runs: pd.DataFrame) -> pd.DataFrame:
     """The runs whose times and costs may be compared: without a profiler."""
     return runs[runs.profile.isna()]
+
+
+def training_begun(epochs: pd.DataFrame) -> pd.Series:
+    """When the training part of each epoch began, in s since the epoch."""
+    paused = epochs.reindex(columns=PAUSES).apply(pd.to_numeric).sum(axis=1)
+    return pd.to_numeric(epochs.ended) - epochs.seconds - paused
 
 
 def one_rank(runs: pd.DataFrame) -> pd.DataFrame:

@@ -36,13 +36,15 @@ WORDS = ("workload", "dataset", "parallel", "precision", "device", "device_name"
 COUNTS = ("world_size", "nodes", "ranks_per_node", "global_batch", "batch_per_device", "steps", "repeat")
 AMOUNTS = ("samples", "seconds", "throughput")
 ACCURACIES = ("train_accuracy", "test_accuracy")
+SHARES = (*ACCURACIES, "utilisation")
 LEARNED = ("train_loss", "test_loss", *ACCURACIES)
 TYPES = {
     **dict.fromkeys(WORDS, Line),
     **dict.fromkeys((*COUNTS, "epoch"), PositiveInt),
     **dict.fromkeys(AMOUNTS, PositiveFloat),
     **dict.fromkeys(LEARNED, FiniteFloat),
-    **dict.fromkeys(ACCURACIES, Annotated[float, Field(ge=0, le=1)]),
+    **dict.fromkeys(SHARES, Annotated[float, Field(ge=0, le=1)]),
+    "comm_seconds": Annotated[float, Field(ge=0)],
 }
 Values = create_model("Values", __base__=Strict, **{name: (kind | None, None) for name, kind in TYPES.items()})
 

@@ -26,6 +26,7 @@ from .study import ReportChapter, StudyIndex, StudyRun
 CHAPTER = "06_paper_figures"
 PARAMETERS = ("workload", "dataset", "parallel", "precision", "global_batch", "batch_per_device", "repeat", "variant")
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
+COLUMNS = [*schema.names(schema.EPOCHS), "utilisation"]  # of the rows of epochs
 KERNELS = "profile/kernels.csv"  # of a run: columns as of `analyze.profiles.kernels.kernel_table`
 
 
@@ -128,7 +129,7 @@ def _epoch(values: Mapping[str, Any]) -> dict[str, Any]:
     samples = max(1, round(samples))
     steps = values.get("steps") or math.ceil(samples / values["global_batch"])
     epoch = {"epoch": 1, **values, "samples": samples, "steps": steps, "throughput": samples / values["seconds"]}
-    return {name: value for name, value in epoch.items() if name in schema.names(schema.EPOCHS)}
+    return {name: value for name, value in epoch.items() if name in COLUMNS}
 
 
 def write_set(
@@ -185,7 +186,7 @@ def _write_run(run: ImportedRun, meaning: Meaning, name: str, tables: Mapping[Pa
     )
     epochs = sorted(run.epochs, key=lambda epoch: epoch["epoch"])
     rank_rows = [{"rank": rank, "device_name": device} for rank in range(ranks)]
-    folder.write_table("epochs.csv", schema.names(schema.EPOCHS), epochs)
+    folder.write_table("epochs.csv", COLUMNS, epochs)
     folder.write_table("ranks.csv", schema.names(schema.RANKS), rank_rows)
     if run.kernels:
         (folder.path / KERNELS).parent.mkdir()

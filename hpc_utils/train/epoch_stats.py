@@ -73,6 +73,7 @@ class EpochStats:
 
     Attributes:
         samples: samples trained on. usage: usage while the clock ran. paused: seconds paused for checkpoints.
+        profiling: seconds paused while a profile was written.
         lr: learning rate of the last step. sums: loss and metrics, summed over samples (float64 scalars).
         steps: step times before the last restart. restarts: how often the epoch was resumed from a checkpoint.
         block: the steps since this run's last turn began, if it takes turns. blocks: those before it.
@@ -81,6 +82,7 @@ class EpochStats:
     samples: int = 0
     usage: Usage = field(default_factory=Usage)
     paused: float = 0.0
+    profiling: float = 0.0
     lr: float | None = None
     sums: dict[str, Tensor] = field(default_factory=dict)
     steps: list[StepTime] = field(default_factory=list)
@@ -148,11 +150,11 @@ def reduce(
     sums = torch.tensor([stats.samples, *(float(stats.sums[name]) for name in names)], dtype=torch.float64)
     samples, *sums = ranks.sum(sums).tolist()
     totals = dict(zip(names, sums, strict=True))
-    everyone = ranks.gather((stats.usage, stats.paused, stats.steps, stats.blocks, counter))
+    everyone = ranks.gather((stats.usage, stats.paused, stats.profiling, stats.steps, stats.blocks, counter))
     if not everyone:
         return {"epoch": number}, [], []
     longest = max(usage["seconds"] for usage, *_ in everyone)
-    times = [steps for _, _, steps, *_ in everyone]
+    times = [steps for *_, steps, _, _ in everyone]
     blocks = [
         {
             **block[0],
@@ -173,6 +175,7 @@ def reduce(
         "ended": time.time(),
         "throughput": samples / longest,
         "checkpoint_seconds": max(paused for _, paused, *_ in everyone),
+        "profile_seconds": max(profiling for _, _, profiling, *_ in everyone),
         "energy_joules": sum(energy.once((name, usage["energy_joules"]) for usage, *_, name in everyone)),
         "lr": stats.lr,
         **distribution([step for steps in times for step in steps]),

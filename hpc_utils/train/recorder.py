@@ -124,7 +124,9 @@ class Recorder:
         self._energy = energy.meter(ranks.device)
         self._usage = UsageMeter(ranks, self._energy)
         is_profiled = self.parameters.get("profile") is not None
-        self._profile = ProfileWindow(self.parameters, ranks, self.paused) if is_profiled else NoWindow()
+        self._profile = (
+            ProfileWindow(self.parameters, ranks, lambda: self.paused(profiling=True)) if is_profiled else NoWindow()
+        )
         self._monitor = Monitor(self.parameters, ranks)
         self._progress = Progress(show=ranks.is_main)
         self._observers = (self._memory, self._energy, self._profile, self._monitor, self._progress)
@@ -335,8 +337,8 @@ class Recorder:
             self._writer.append_steps(row["epoch"], times)
 
     @contextlib.contextmanager
-    def paused(self) -> Iterator[None]:
-        """Pause the clock on all ranks between two steps; the time counts as the epoch's `checkpoint_seconds`."""
+    def paused(self, *, profiling: bool = False) -> Iterator[None]:
+        """Pause the clock on all ranks between two steps; the time counts as the epoch's `checkpoint_seconds`, or `profile_seconds`."""
         self.ranks.synchronize()
         begun = time.perf_counter()
         if self._in_epoch:
@@ -345,7 +347,10 @@ class Recorder:
         self.ranks.barrier()
         seconds = time.perf_counter() - begun
         if self._in_epoch:
-            self._stats.paused += seconds
+            if profiling:
+                self._stats.profiling += seconds
+            else:
+                self._stats.paused += seconds
             self._usage.start()
             self._clock.skip()
         elif self.rows:

@@ -28,6 +28,7 @@ ON_GPUS = [
     "cifar10-gpu",
     "workshop",
     "wide",
+    "accuracy-devices",
 ]
 ELSEWHERE = [
     (name, node) for name in clusters.known() if name != "rehearsal" for node in clusters.read_cluster(name).nodes
@@ -87,6 +88,14 @@ def test_scaling_studies_keep_the_batch_that_they_promise(plan) -> None:
         assert {p.request.config.parallel for p in points if p.series == "baseline"} == {"none"}
     weak = plan("weak", "lumi-g").points
     assert {(p.request.config.batches(p.ranks)[1], p.request.config.steps_per_epoch) for p in weak} == {(128, 100)}
+
+
+def test_accuracy_is_measured_on_one_four_and_eight_devices(plan) -> None:
+    points = plan("accuracy-devices", "meluxina").points
+    assert {(point.ranks, point.request.config.parallel) for point in points} == {(1, "none"), (4, "ddp"), (8, "ddp")}
+    configs = [point.request.config for point in points]
+    assert {(config.device, config.evaluate_every, config.global_batch) for config in configs} == {("cuda", 1, 512)}
+    assert {point.repeat for point in points} == {1, 2, 3}
 
 
 def test_formats_that_a_gpu_lacks_are_not_applicable(plan) -> None:

@@ -12,7 +12,10 @@ import pytest
 from benchmarks import measure
 from companions.mpi import analysis as mpi
 from companions.mpi import plots as mpi_plots
-from hpc_utils.records import schema
+from hpc_utils import datasets
+from hpc_utils.launch import study as studies
+from hpc_utils.launch.target import Target
+from hpc_utils.records import probes, schema
 from tests.analyze.runs import repeated
 
 PHASES = ("data", "forward", "backward", "optimizer")
@@ -59,6 +62,79 @@ def test_configurations_stand_beside_ddp_and_their_own_one_rank(tmp_path: Path) 
     assert len(mpi.learned(crowded, epochs)) == len(runs)
     none = mpi.measure(tmp_path, runs.assign(workload="cnn"), epochs)
     assert none.empty and mpi.configurations(none).empty and mpi.learned(none, epochs).empty
+
+
+def test_a_checkpoint_s_pause_stands_beside_the_steps_while_it_is_written(tmp_path: Path) -> None:
+    runs, _ = measured(tmp_path, ("mpi", 2, 5.0, True), ("ddp", 2, 5.0, True))
+    seconds = [9.0, 2.0, 2.2, 2.0, 2.2]  # the first warms up, the third and the fifth follow a checkpoint
+    pauses = [0.0, 0.1, 0.0, 0.3, 0.0]
+    by_epoch = {"epoch": range(1, 6), "seconds": seconds, "steps": 10, "checkpoint_seconds": pauses}
+    by_epoch |= {f"{phase}_seconds": 1.0 for phase in (*PHASES, "comm", "overlap")}
+    epochs = pd.concat([pd.DataFrame(by_epoch).assign(run_id=run) for run in runs.run_id], ignore_index=True)
+    is_ddp = epochs.run_id.isin(runs.run_id[runs.parallel == "ddp"])
+    epochs["checkpoint_seconds"] = epochs.checkpoint_seconds.mask(is_ddp, 0.0)
+    runs = mpi.measure(tmp_path, runs, epochs)
+    assert runs.groupby("parallel").checkpoints.unique().map(list).to_dict() == {"mpi": [2], "ddp": [0]}
+    (row,) = mpi.checkpoints(runs, epochs).itertuples()
+    assert (row.parallel, row.repeats) == ("mpi", 3)
+    assert row.pause_seconds == pytest.approx(0.2)
+    assert (row.plain_step_seconds, row.writing_step_seconds) == pytest.approx((0.2, 0.22))
+    assert row.writing_over_plain == pytest.approx(1.1)
+
+
+def test_horovod_waits_in_the_optimizer_s_step(tmp_path: Path) -> None:
+    runs, epochs = measured(tmp_path, ("horovod", 2, 5.0, True))
+    runs = mpi.measure(tmp_path, runs, epochs.assign(overlap_seconds=0.0))
+    (row,) = mpi.configurations(runs).itertuples()
+    assert (row.exposed_seconds, row.compute_seconds, row.optimizer_seconds) == pytest.approx((0.3, 2.0, 0.7))
+    assert pd.isna(row.hidden_seconds), "nobody measures it"
+    unmeasured = mpi.measure(tmp_path, runs, epochs.assign(comm_seconds=float("nan"), overlap_seconds=float("nan")))
+    (row,) = mpi.configurations(unmeasured).itertuples()
+    assert pd.isna(row.exposed_seconds)
+    assert (row.compute_seconds, row.optimizer_seconds) == pytest.approx((2.0, 1.0))
+
+
+def test_an_all_reduce_of_mpi_stands_beside_torch_s_on_the_same_ranks(results: Path) -> None:
+    assert mpi.allreduces(results).empty
+    place = {"hardware_id": "here", "nodes": 1, "ranks_per_node": 2, "link_gbit": None}
+
+    def samples(factor: float) -> dict[str, object]:
+        times = [{"bytes": size, "seconds": [factor * size * 1e-9] * 3} for size in (4, 4096, 2**22)]
+        return {"groups": {"all": {"ranks": 2, "nodes": 1, "ranks_per_node": 2, "samples": times}}}
+
+    probes.keep("mpi", "here", place | {"backend": "mpi"} | samples(1.0))
+    probes.keep("allreduce", "elsewhere", place | {"hardware_id": "there", "backend": "nccl"} | samples(9.0))
+    assert mpi.allreduces(results).empty, "other ranks"
+    probes.keep("allreduce", "here", place | {"backend": "gloo"} | samples(3.0))
+    table = mpi.allreduces(results).set_index(["library", "bytes"]).allreduce_seconds
+    assert table["torch.distributed, gloo", 4096] == pytest.approx(3 * table["MPI_Allreduce", 4096])
+    assert len(table) == 6 and mpi_plots.allreduce(mpi.allreduces(results)).figure is not None
+
+
+def test_a_gpu_stands_beside_ddp_on_a_gpu(tmp_path: Path) -> None:
+    kinds = (("mpi", 1, 8.0, True), ("ddp", 1, 4.0, True), ("mpi", 2, 5.0, True), ("ddp", 2, 10.0, True))
+    runs, _ = measured(tmp_path, *kinds)
+    is_two = runs.world_size == 2  # stands for one rank on the same machine's GPU
+    runs = runs.assign(device=runs.device.mask(is_two, "cuda"), world_size=1, nodes=1, ranks_per_node=1)
+    table = mpi.configurations(runs).set_index(["parallel", "device"])
+    assert table.over_ddp["mpi", "cpu"] == pytest.approx(2) and table.over_ddp["mpi", "cuda"] == pytest.approx(0.5)
+    (axes,) = mpi_plots.step_parts(table.reset_index()).figure.axes
+    assert sorted(label.get_text() for label in axes.get_yticklabels()) == [
+        "DDP on CUDA, 1 rank",
+        "DDP, 1 rank",
+        "MPI framework on CUDA, 1 rank",
+        "MPI framework, 1 rank",
+    ]
+
+
+def test_the_study_on_gpus_is_the_framework_on_both_devices(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(datasets, "load", lambda *_: None)
+    target = Target("here", ranks_per_node=4, gpus="nvidia")
+    points = studies.plan("mpi-cuda", target).points
+    kinds = {(point.series, point.request.config.device, point.ranks) for point in points}
+    on_gpus = {(series, "cuda", ranks) for series in ("mpi-cuda", "ddp-cuda") for ranks in (1, 2, 4)}
+    assert kinds == on_gpus | {("mpi-cpu", "cpu", 1)}
+    assert {point.request.config.evaluate_every for point in points} == {0}
 
 
 def test_a_benchmark_is_read_with_its_ratios_to_the_first_variant(tmp_path: Path) -> None:

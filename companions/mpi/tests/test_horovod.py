@@ -9,6 +9,7 @@ import torch
 
 from companions.mpi.horovod import Horovod
 from companions.mpi.launcher import horovod_packages
+from hpc_utils import records
 from hpc_utils.config import RunConfig
 from hpc_utils.train import WorkloadError
 from tests.launch.conftest import TRAIN, Bench
@@ -41,6 +42,9 @@ def test_it_ends_with_ddps_bits(tmp_path: Path, server: int) -> None:
         torch.load(run / "weights.pt", weights_only=True) for run in sorted((bench.results / "runs").iterdir())
     ]
     assert len(weights) == 2 and all(torch.equal(one, weights[1][name]) for name, one in weights[0].items())
+    epochs = [records.load_run(run)["epochs"] for run in (bench.results / "runs").iterdir() if "Horovod" in run.name]
+    (waited,) = [rows.comm_seconds for rows in epochs]
+    assert (waited > 0).all() and (waited < epochs[0].optimizer_seconds).all(), "in the step of the optimizer"
     assert not bench.left()
 
 

@@ -64,6 +64,22 @@ def test_a_run_in_both_terms(measured: pd.DataFrame) -> None:
     assert measured.peak_always.isna().tolist() == [False, True, True]
 
 
+def test_a_device_has_a_curve_from_its_first_sample_on(measured: pd.DataFrame, tmp_path: Path) -> None:
+    curve = workshop.over_time(tmp_path, measured, "protocol")
+    assert set(curve.run_id) == {"one1"} and set(curve["rank"]) == {0}
+    assert curve.seconds.tolist() == [time - READINGS[0][0] for time, _ in READINGS]
+    assert curve.memory_bytes.tolist() == [size * MIB for _, size in READINGS]
+    assert curve.utilisation.eq(0.5).all()
+    assert workshop.over_time(tmp_path, measured, "adjusted").empty
+    committed = paths.reference() / "workshop"
+    found = records.load(committed)
+    runs = workshop.measure(committed, found.runs, found.epochs, records.studies(committed))
+    curves = workshop.over_time(committed, runs, "protocol")
+    devices = curves.groupby("config", sort=False)["rank"].nunique()
+    assert devices.to_dict() == {"1 device": 1, "2 devices": 2, "4 devices": 4, "8 devices": 8}
+    assert curves.groupby(["run_id", "rank"]).size().min() >= 5, "samples of each curve"
+
+
 def test_the_tables_scale_as_each_definition_says(measured: pd.DataFrame) -> None:
     found = workshop.configurations(measured, "protocol")
     assert found.config.tolist() == ["1 device", "2 nodes x 2 devices"]

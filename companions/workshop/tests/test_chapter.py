@@ -12,7 +12,7 @@ REHEARSED = paths.root() / "results/reference/workshop"
 
 def test_both_tables_are_filled_by_both_definitions(executed, tmp_path: Path) -> None:
     text, figures = executed(REHEARSED, "08_workshop")
-    assert figures == {"workshop-throughput", "workshop-same-devices", "workshop-confounds"}
+    assert figures == {"workshop-over-time", "workshop-throughput", "workshop-same-devices", "workshop-confounds"}
     assert "LR: 0.001000 | Loss (train, val):" in text and "[gpu_memory_log - GPU 0] Peak =" in text
     results = tmp_path / "results"
     found = exports.read_exports(results)

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from hpc_utils.analyze import points, stats
 from hpc_utils.analyze.table import tabled
 from hpc_utils.plural import counted
-from hpc_utils.records import identity, imported, packed
+from hpc_utils.records import identity, imported, packed, schema
 from hpc_utils.records.folder import MONITOR
 
 from . import kernels
@@ -39,6 +40,10 @@ SAMPLES = {
 
 # How samples become a value of a run.
 HOW = {"utilisation": "mean", "memory_bytes": "max", "power_watts": "mean", "temperature": "max"}
+
+
+FEWEST = 8  # samples, two a quarter
+GROWTH = 0.05  # of the memory, from the second to the last quarter of training
 
 
 @dataclass(frozen=True)
@@ -193,15 +198,22 @@ def monitors(results: Path, runs: Iterable[str], least: int = 1) -> dict[str, di
     return logs_by_run
 
 
-def read_log(results: Path, run: str) -> pd.DataFrame:
-    """What a run's monitors recorded of processors and devices: time, host, device, seconds (since the first sample), and the
-    values of `SAMPLES`; empty without a monitor."""
+def _read_files(results: Path, run: str) -> pd.DataFrame:
+    """All rows of a run's monitors, columns as in `schema.MONITOR`."""
     folder = packed.unpacked(results / "runs" / run) / MONITOR
     files = [file for file in sorted(folder.glob("*.csv")) if file.stat().st_size]
     if not files:
-        return pd.DataFrame(columns=["time", "host", "device", "seconds", *SAMPLES.values()])
+        return pd.DataFrame(columns=schema.names(schema.MONITOR))
     log = pd.concat(map(pd.read_csv, files), ignore_index=True)
-    log = log.dropna(subset=["time", "host", "device"])  # a truncated last line
+    return log.dropna(subset=["time", "host", "device"])  # a truncated last line
+
+
+def read_log(results: Path, run: str) -> pd.DataFrame:
+    """What a run's monitors recorded of processors and devices: time, host, device, seconds (since the first sample), and the
+    values of `SAMPLES`; empty without a monitor."""
+    log = _read_files(results, run)
+    if log.empty:
+        return pd.DataFrame(columns=["time", "host", "device", "seconds", *SAMPLES.values()])
     log = log[~log.device.str.startswith("rank")].rename(columns=SAMPLES)
     return log.assign(seconds=log.time - log.time.min(), utilisation=log.utilisation / 100)
 
@@ -219,17 +231,54 @@ def monitored(results: Path, runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.Dat
 
     Columns: those of `SAME` and `POINT`, layout; the values of `SAMPLES`, each with its interval; repeats, runs.
     """
+    means = monitored_runs(results, runs, epochs)
+    used = runs[runs.run_id.isin(means.index)]
+    table = points.gather(used.join(means, on="run_id"), list(HOW))
+    return table[[*points.SAME, *points.POINT, "layout", *stats.columns(HOW), "repeats", "runs"]]
+
+
+def monitored_runs(results: Path, runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
+    """The values of `SAMPLES` as of `monitored`, a row for each monitored run, by its id."""
     rows = {}
     for run in runs.itertuples():
         log = read_log(results, run.run_id)
         of_run = epochs[epochs.run_id == run.run_id]
-        begun = of_run.ended - of_run.seconds - pd.to_numeric(of_run.checkpoint_seconds).fillna(0)
-        times = log.time.to_numpy(float)[:, None]
-        is_training = (times >= begun.to_numpy(float)) & (times <= of_run.ended.to_numpy(float))
-        samples = log[is_training.any(axis=1) & ((log.device == "cpu") == (run.device == "cpu"))]
+        samples = log[_is_training(log, of_run) & ((log.device == "cpu") == (run.device == "cpu"))]
         if len(samples):
             rows[run.run_id] = samples[[*SAMPLES.values()]].astype(float).agg(HOW)
-    used = runs[runs.run_id.isin(rows)]
-    values = pd.DataFrame(list(rows.values()), index=used.index, columns=list(HOW))
-    table = points.gather(used.assign(**values), list(HOW))
-    return table[[*points.SAME, *points.POINT, "layout", *stats.columns(HOW), "repeats", "runs"]]
+    run_ids = pd.Index(list(rows), dtype=runs.run_id.dtype)
+    return pd.DataFrame(list(rows.values()), index=run_ids, columns=list(HOW))
+
+
+def _is_training(log: pd.DataFrame, epochs: pd.DataFrame) -> np.ndarray:
+    """Whether each row of a run's log is from the training part of one of its `epochs`."""
+    times = log.time.to_numpy(float)[:, None]
+    begun = points.training_begun(epochs).to_numpy(float)
+    return ((times >= begun) & (times <= epochs.ended.to_numpy(float))).any(axis=1)
+
+
+@tabled(
+    "memory-growth",
+    "Memory of processes and GPUs while training, in the second and in the last quarter: does it go on growing?",
+    "run_id host device second_quarter_bytes last_quarter_bytes growth is_leak",
+    missing="a run of minutes with `-p monitor_seconds=1`",
+)
+def memory_growth(results: Path, runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
+    """One row for each rank's processes (rank0) and each GPU (cuda:0) of the monitored runs with at least `FEWEST` samples while training.
+
+    Columns: run_id, host, device; second_quarter_bytes, last_quarter_bytes (medians over quarters of the samples; the first warms caches
+    up), growth (last over second, minus 1), is_leak (it grows from each quarter to the next, by more than `GROWTH` in all).
+    """
+    rows = []
+    for run in runs.itertuples():
+        log = _read_files(results, run.run_id)
+        samples = log[_is_training(log, epochs[epochs.run_id == run.run_id]) & (log.device != "cpu")]
+        for (host, device), device_samples in samples.sort_values("time").groupby(["host", "device"]):
+            sizes = device_samples.rss_bytes.fillna(device_samples.memory_used_bytes).to_numpy(float)
+            if len(sizes) < FEWEST:
+                continue
+            _, second, third, last = map(np.median, np.array_split(sizes, 4))
+            growth = last / second - 1
+            rows.append((run.run_id, host, device, second, last, growth, second < third < last and growth > GROWTH))
+    columns = ["run_id", "host", "device", "second_quarter_bytes", "last_quarter_bytes", "growth", "is_leak"]
+    return pd.DataFrame(rows, columns=columns)

@@ -93,3 +93,24 @@ def test_the_time_by_kind_of_kernel_of_profiled_runs_has_a_row_for_each_configur
     kinds = profiled_runs.kernel_kinds(folder, found.runs)
     assert kinds.configuration.is_unique and set(kinds.runs.str[0]) <= set(found.runs.run_id)
     assert kinds.drop(columns=["configuration", "runs"]).sum(axis=1).tolist() == pytest.approx([1.0] * len(kinds))
+
+
+def test_the_memory_of_a_gpu_grows_apart_from_its_process(tmp_path: Path) -> None:
+    folder = tmp_path / "runs/run/monitor"
+    folder.mkdir(parents=True)
+    seconds = range(16)
+    columns = {"time": seconds, "host": "a"}
+    gpu = pd.DataFrame(columns | {"device": "cuda:0", "memory_used_bytes": [1000 + 100 * time for time in seconds]})
+    process = pd.DataFrame(
+        columns | {"device": "rank0", "rss_bytes": [5000 + 100 * min(time, 4) for time in seconds]}
+    )
+    host = pd.DataFrame(columns | {"device": "cpu", "memory_used_bytes": 9000.0})
+    pd.concat([gpu, process, host]).reindex(columns=schema.names(schema.MONITOR)).to_csv(
+        folder / "a.csv", index=False
+    )
+    epochs = pd.DataFrame({"run_id": ["run"], "ended": [15.0], "seconds": [15.0]})
+    runs = pd.DataFrame({"run_id": ["run", "without a monitor"]})
+    table = profiled_runs.memory_growth(tmp_path, runs, epochs).set_index("device")
+    assert table.is_leak.to_dict() == {"cuda:0": True, "rank0": False}
+    assert (table.second_quarter_bytes["cuda:0"], table.last_quarter_bytes["cuda:0"]) == (1550, 2350)
+    assert profiled_runs.memory_growth(tmp_path, runs, epochs.assign(ended=6.0, seconds=6.0)).empty, "too few samples"

@@ -1,0 +1,152 @@
+"""Records of a program under MPI that needs no torch: a CSV file for each rank, joined into one for `hpc import`.
+
+    with RankRecords("fp32") as records:             # rank and size as mpiexec or Slurm states them
+        for epoch in range(3):
+            with records.epoch() as counts:
+                for batch in batches:
+                    ...
+                    with counts.communication():
+                        comm.Allreduce(MPI.IN_PLACE, gradients)
+                    counts.step(samples=len(batch))
+
+    mpiexec -n 2 python train.py
+    python -m companions.mpi.rank_records fp32       # writes fp32.csv
+
+A program in another language writes the files itself: `fp32/rank0.csv` and so on, with the columns `COLUMNS`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+# Of each rank and epoch. comm_seconds: in communication, over the epoch; utilisation: a share, empty if unknown.
+COLUMNS = ("epoch", "steps", "samples", "seconds", "comm_seconds", "utilisation")
+# Rank and size under Open MPI, MPICH and Intel MPI, srun.
+VARIABLES = (
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
+    ("SLURM_PROCID", "SLURM_NTASKS"),
+)
+
+
+class RankRecordsError(ValueError):
+    """The files of the ranks contradict each other."""
+
+
+def rank_and_size() -> tuple[int, int]:
+    """This process among all, as its launcher states it; (0, 1) without one."""
+    for rank, size in VARIABLES:
+        if rank in os.environ and size in os.environ:
+            return int(os.environ[rank]), int(os.environ[size])
+    return 0, 1
+
+
+class Counts:
+    """An epoch of one rank so far."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self.samples = 0
+        self.comm_seconds = 0.0
+
+    def step(self, samples: int) -> None:
+        """Count a step on this rank's `samples`."""
+        self.steps += 1
+        self.samples += samples
+
+    @contextlib.contextmanager
+    def communication(self) -> Iterator[None]:
+        """Time what is inside as communication."""
+        begun = time.perf_counter()
+        yield
+        self.comm_seconds += time.perf_counter() - begun
+
+
+class RankRecords:
+    """Writes `<folder>/rank<rank>.csv`, a line after each epoch. Utilisation is the processor time over that of the rank's cores."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.rank, self.world_size = rank_and_size()
+        self._path = Path(folder) / f"rank{self.rank}.csv"
+        self._epochs = 0
+
+    def __enter__(self) -> RankRecords:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = self._path.open("w", newline="")
+        self._lines = csv.writer(self._file, lineterminator="\n")
+        self._lines.writerow(COLUMNS)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._file.close()
+
+    @contextlib.contextmanager
+    def epoch(self) -> Iterator[Counts]:
+        """Time and count the training part of an epoch."""
+        counts = Counts()
+        begun, used = time.perf_counter(), time.process_time()
+        yield counts
+        seconds = time.perf_counter() - begun
+        utilisation = (time.process_time() - used) / seconds / len(os.sched_getaffinity(0))
+        self._epochs += 1
+        self._lines.writerow((self._epochs, counts.steps, counts.samples, seconds, counts.comm_seconds, utilisation))
+        self._file.flush()
+
+
+def join(folder: Path) -> Path:
+    """Write `<folder>.csv`: for each epoch the samples of all ranks, the longest rank's time, and means over ranks of the communication
+    of a step and of the utilisation.
+
+    Raises:
+        OSError, ValueError: a file cannot be read. RankRecordsError: a rank is missing, or ranks count other epochs or steps.
+    """
+    files = sorted(folder.glob("rank*.csv"))
+    if not files or {path.stem for path in files} != {f"rank{rank}" for rank in range(len(files))}:
+        raise RankRecordsError(f"{folder}: expected rank0.csv, rank1.csv and so on, found {len(files)} files")
+    ranks = [list(csv.DictReader(path.read_text().splitlines())) for path in files]
+    epochs = list(_epochs(ranks))
+    joined = folder.with_suffix(".csv")
+    with joined.open("w", newline="") as file:
+        lines = csv.writer(file, lineterminator="\n")
+        lines.writerow(("world_size", *COLUMNS))
+        for number, epoch in enumerate(epochs, 1):
+            steps = int(epoch[0]["steps"])
+            samples = sum(int(row["samples"]) for row in epoch)
+            seconds = max(float(row["seconds"]) for row in epoch)
+            communication = _mean([row["comm_seconds"] for row in epoch], steps)
+            lines.writerow(
+                (
+                    len(ranks),
+                    number,
+                    steps,
+                    samples,
+                    seconds,
+                    communication,
+                    _mean([row["utilisation"] for row in epoch]),
+                )
+            )
+    return joined
+
+
+def _epochs(ranks: list[list[dict[str, str]]]) -> Iterator[list[dict[str, str]]]:
+    if len({len(rows) for rows in ranks}) > 1:
+        raise RankRecordsError(f"the ranks have {', '.join(str(len(rows)) for rows in ranks)} epochs")
+    for number, epoch in enumerate(map(list, zip(*ranks, strict=True)), 1):
+        if len({row["steps"] for row in epoch}) > 1:
+            raise RankRecordsError(f"epoch {number}: the ranks have {', '.join(row['steps'] for row in epoch)} steps")
+        yield epoch
+
+
+def _mean(values: list[str], parts: int = 1) -> float | str:
+    return sum(map(float, values)) / len(values) / parts if all(values) else ""
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        print(join(Path(name)))

@@ -1,0 +1,83 @@
+"""Ranks without torch leave records that stand beside the study's."""
+
+from __future__ import annotations
+
+import csv
+import re
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+from companions.mpi import analysis as mpi
+from companions.mpi import rank_records
+from hpc_utils import cli, paths, records
+from tests.analyze.runs import repeated
+
+PROGRAM = """
+import sys, time
+from mpi4py import MPI
+from companions.mpi.rank_records import RankRecords
+
+with RankRecords("ours") as records:
+    assert (records.rank, records.world_size) == (MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size)
+    for _ in range(2):
+        with records.epoch() as counts:
+            for _ in range(5):
+                with counts.communication():
+                    time.sleep(0.002)
+                    MPI.COMM_WORLD.Barrier()
+                counts.step(samples=64)
+assert "torch" not in sys.modules
+"""
+
+
+def ranks(folder: Path, *steps: int) -> Path:
+    """Files of ranks that took so many steps in 2 s, 1 s of them in communication."""
+    folder.mkdir()
+    for rank, count in enumerate(steps):
+        with (folder / f"rank{rank}.csv").open("w") as file:
+            lines = csv.writer(file)
+            lines.writerow(rank_records.COLUMNS)
+            lines.writerow((1, count, 64 * count, 2.0 + rank, 1.0, 0.5 if rank else 0.7))
+    return folder
+
+
+def test_ranks_under_mpiexec_record_themselves(mpiexec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    outcome = mpiexec(2, PROGRAM)
+    assert outcome.returncode == 0, outcome.stderr
+    table = pd.read_csv(rank_records.join(tmp_path / "ours"))
+    assert (table.world_size == 2).all() and table.epoch.tolist() == [1, 2]
+    assert (table.samples == 640).all() and (table.steps == 5).all()
+    assert table.comm_seconds.between(0.002, 1).all() and table.utilisation.between(0, 1).all()
+
+
+def test_an_import_stands_beside_runs_with_its_communication(tmp_path: Path, results: Path) -> None:
+    joined = rank_records.join(ranks(tmp_path / "ours", 10, 10))
+    mapping = tmp_path / "ours.toml"
+    page = (paths.root() / "docs/mpi.md").read_text()
+    (example,) = [block for block in re.findall(r"```toml\n(.*?)```", page, re.S) if "[columns]" in block]
+    mapping.write_text(example)
+    command = ["import", str(joined), "--map", str(mapping), "--as", "ours"]
+    outcome = CliRunner().invoke(cli.main, command)
+    assert outcome.exit_code == 0, outcome.output
+    own = pd.DataFrame(repeated(2, 5.0, parallel="ddp", workload="mnist_cnn"))
+    own = own.assign(framework="DDP", exposed_seconds=0.1, blocks=[{} for _ in own.index])
+    epochs = records.load(results / "foreign/ours").epochs.iloc[:0]
+    table = mpi.frameworks(results, own, epochs).set_index("source")
+    theirs = table.loc["imported: ours"]
+    assert (theirs.framework, theirs.world_size, theirs.measured_by) == ("ours", 2, "as imported")
+    assert theirs.throughput == pytest.approx(1280 / 3), "the longest rank's time"
+    assert theirs.communication_share == pytest.approx(0.1 / 0.3) and theirs.utilisation == pytest.approx(0.6)
+    ours = table.loc["measured here"]
+    assert ours.communication_share == pytest.approx(0.1 / 0.5) and "DDP" in ours.measured_by
+    assert pd.isna(ours.utilisation), "no monitor"
+
+
+@pytest.mark.parametrize("steps", [(), (10, 9)])
+def test_ranks_that_contradict_each_other_are_refused(tmp_path: Path, steps: tuple[int, ...]) -> None:
+    with pytest.raises(rank_records.RankRecordsError):
+        rank_records.join(ranks(tmp_path / "ours", *steps))
+    assert not (tmp_path / "ours.csv").exists()
