@@ -19,7 +19,7 @@ import numpy as np
 from . import intervals, phases
 from .phases import Phase
 from .timeline import COMMUNICATION, COMPUTE, MEMORY, UNKNOWN, Events, Timeline, world
-from .verdict import LONG_GAP
+from .verdict import LATENCY, LONG_GAP
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,8 +52,8 @@ def breakdown(timeline: Timeline, *, several: bool = False) -> dict[str, Any]:
     between_steps_ns: idle outside data ranges, in long gaps in which the host was in no phase. None unless the
         program marks its steps (or forward with backward or optimizer).
     otherwise_idle_ns: the rest of idle. short_gaps_ns: of it, in gaps shorter than `verdict.LONG_GAP`.
-    launched_late_ns: of it, before the host had launched what came next; short_late_ns: of that, in short gaps. None
-        without launch times.
+    launched_late_ns: of it, in gaps that the host's launch of what came next ended: it began in the gap, or at most
+        `verdict.LATENCY` before their end; short_late_ns: of that, in short gaps. None without launch times.
     updating_ns, zeroing_ns: idle while the host was in the optimizer, and in its zero_grad; 0 if they are not marked.
     pauses: of otherwise_idle_ns in long gaps, by what the host was in: the shortest range, operator, call or frame around half
         of the gap; "": nothing was recorded.
@@ -125,7 +125,7 @@ def _idle(timeline: Timeline, start: np.ndarray, end: np.ndarray) -> dict[str, A
         np.array(["zero_grad" in name for name in timeline.ranges.names], bool)[timeline.ranges.name]
     ).union()
     updating = intervals.difference(phases.windows(timeline.ranges, Phase.OPTIMIZER), zeroing)
-    late = _launched_late(timeline.ops, start, end, explained)
+    late = _launched_late(timeline.ops, start, end, unexplained)
     return {
         "loader_wait_ns": loader,
         "between_steps_ns": between_steps,
@@ -153,10 +153,9 @@ def _pauses(host: Events | None, start: np.ndarray, end: np.ndarray, unexplained
     return +pauses
 
 
-def _launched_late(ops: Events, start: np.ndarray, end: np.ndarray, explained: intervals.Set) -> np.ndarray | None:
-    """ns of each gap, outside `explained`, before the work behind each gap was launched."""
+def _launched_late(ops: Events, start: np.ndarray, end: np.ndarray, unexplained: np.ndarray) -> np.ndarray | None:
+    """Unexplained ns of each gap if the launch of the work behind it ended it, else 0."""
     if len(ops) and np.all(ops.launched < 0):
         return None
     launched = np.append(ops.launched, -1)[np.searchsorted(ops.start, end)]
-    until = np.where(launched < 0, start, np.clip(launched, start, end))
-    return until - start - intervals.overlap(start, until, explained)
+    return np.where((launched >= 0) & (launched >= np.minimum(start, end - LATENCY)), unexplained, 0)
