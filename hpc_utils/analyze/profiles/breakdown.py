@@ -10,6 +10,8 @@ a gap of a millisecond has another cause on the host.
 
 from __future__ import annotations
 
+import re
+import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -56,7 +58,7 @@ def breakdown(timeline: Timeline, *, several: bool = False) -> dict[str, Any]:
         `verdict.LATENCY` before their end; short_late_ns: of that, in short gaps. None without launch times.
     updating_ns, zeroing_ns: idle while the host was in the optimizer, and in its zero_grad; 0 if they are not marked.
     pauses: of otherwise_idle_ns in long gaps, by what the host was in: the shortest range, operator, call or frame around half
-        of the gap; "": nothing was recorded.
+        of the gap, and the shortest line of the user's around that; "": nothing was recorded.
     remarks: the timeline's, and what to know about these numbers.
 
     Args:
@@ -148,9 +150,17 @@ def _pauses(host: Events | None, start: np.ndarray, end: np.ndarray, unexplained
     for begin, until, ns in zip(start.tolist(), end.tolist(), unexplained.tolist(), strict=True):
         inside = np.minimum(host.end, until) - np.maximum(host.start, begin)
         covering = np.flatnonzero(2 * inside >= until - begin)[::-1]
-        shortest = covering[np.argsort((host.end - host.start)[covering], kind="stable")][:1]
-        pauses["".join(host.names[number] for number in host.name[shortest])] += ns
+        inner_first = covering[np.argsort((host.end - host.start)[covering], kind="stable")]
+        names = [host.names[number] for number in host.name[inner_first]]
+        lines = [name for name in names if _is_users_line(name)]
+        pauses[" in ".join(dict.fromkeys([*names[:1], *lines[:1]]))] += ns
     return +pauses
+
+
+def _is_users_line(name: str) -> bool:
+    """Whether it is Kineto's frame of a Python file, as "train.py(12): step", outside of PyTorch and Python's own modules."""
+    module = re.match(r"(?:.*/(?:site|dist)-packages/)?(.*?)[/.].*\(\d+\): ", name)
+    return bool(module) and module[1] not in {"torch", "<frozen importlib", *sys.stdlib_module_names}
 
 
 def _launched_late(ops: Events, start: np.ndarray, end: np.ndarray, unexplained: np.ndarray) -> np.ndarray | None:

@@ -458,7 +458,11 @@ def pausing(devices: Devices) -> Loss | None:
         reason += "" if pauses else ", and nothing that was recorded is around it"
         mark = "mark what the host does there with ranges (record_function, NVTX), or record stacks (with_stack=True)"
         advice += saving(unnamed, mark)
-    advice += saving(share, f"if it is the loader: {WORKERS}")
+    advice += saving(
+        share, "what the host does there, less often or in a thread beside the steps: logs, checkpoints, evaluation"
+    )
+    if devices.shares["loader"] is None:
+        advice += saving(share, f"if it is the loader: {WORKERS}")
     return Loss(Bound.HOST, share, _idle_margin(busy), "in long gaps", reason, advice)
 
 

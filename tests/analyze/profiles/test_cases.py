@@ -92,9 +92,11 @@ def paused(path: Path, *around: tuple[str, str]) -> Path:
             (
                 ("python_function", "train.py(3): main"),
                 ("python_function", "decode.py(12): decode"),
-                ("python_function", "<built-in function sleep>"),
+                ("python_function", "torch/nn/modules/module.py(1501): _call_impl"),
+                ("python_function", "threading.py(323): wait"),
+                ("python_function", "<built-in method sleep of lock object at 0x7f3a>"),
             ),
-            "decode",
+            "<built-in method sleep of lock> in decode.py(12): decode:",
         ),
         ((("user_annotation", "tokenize"),), "tokenize"),
         ((("cpu_op", "aten::nonzero"),), "aten::nonzero"),
@@ -106,6 +108,17 @@ def test_one_long_gap_a_step_is_no_launch(tmp_path: Path, around: tuple, named: 
     assert named in found.advice[0].action
     assert found.advice[0].at_most == pytest.approx(1 / (1 - (12_000 + 5 * 15_610) / 116_390), rel=1e-3)
     assert "compile" not in actions(found) and "graph" not in actions(found)
+
+
+def test_a_marked_loader_is_no_longer_suspected(tmp_path: Path) -> None:
+    """Its idle time is counted apart, so the long gaps are not for it."""
+    path = paused(tmp_path / "trace.json")
+    unmarked = judge(gather([path]))
+    content = json.loads(path.read_text())
+    content["traceEvents"].append(event("user_annotation", "dataloader", 0, 2, pid=9, tid=9))
+    marked = judge(gather([write(path, content)]))
+    assert marked.bound == unmarked.bound == Bound.HOST
+    assert "loader" in actions(unmarked) and "loader" not in actions(marked)
 
 
 def test_the_unmarked_loader_beside_the_project() -> None:
