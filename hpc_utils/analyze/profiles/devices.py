@@ -12,7 +12,7 @@ import numpy as np
 from . import collectives, intervals, kernels, phases
 from .kernels import KernelClass
 from .timeline import COMMUNICATION, COMPUTE, MEMORY, TO_DEVICE, UNKNOWN, Events, world
-from .verdict import EFFICIENCY, EXPOSED, LIMITS, LOW_INTENSITY, MANY, UTILISATION, Evidence, percent, rounded
+from .verdict import EFFICIENCY, EXPOSED, LIKE, LIMITS, LOW_INTENSITY, MANY, UTILISATION, Evidence, percent, rounded
 
 if TYPE_CHECKING:
     from .readers import Reports
@@ -124,6 +124,15 @@ class Devices:
             if kernels.classify(name) in names and (precisions is None or kernels.precision(name) in precisions)
         )
         return sum(ns) / max(sum(self.kernel_ns.values()), 1)
+
+    @property
+    def gathered_twice(self) -> bool:
+        """Whether parameters are gathered for the backward pass again: more all-gathers than reduce-scatters."""
+        counts = Counter()
+        for ops in (timeline.ops.of_kind(COMMUNICATION) for timeline in self.timelines):
+            for name, count in zip(ops.names, np.bincount(ops.name, minlength=len(ops.names)).tolist(), strict=True):
+                counts[kernels.collective(name)] += count
+        return counts["all_gather"] * (1 - LIKE) > counts["reduce_scatter"] > 0
 
     @property
     def autocast(self) -> bool:

@@ -53,6 +53,10 @@ PAIRS = re.compile(r"send|recv|p2p|point_?to_?point", re.I)  # what runs between
 LAYOUT = re.compile(
     r"nchw(?:to|2)nhwc|nhwc(?:to|2)nchw|batched_transpose", re.I
 )  # changes of layout around convolutions
+SOFTMAX = re.compile(
+    r"^(?!.*log_?softmax)(?!.*softmax_warp_\w+<[^>]*\d, true).*softmax", re.I
+)  # of attention, not of a loss
+UNFUSED_ATTENTION = re.compile(rf"{SOFTMAX.pattern}|dropout|\b(?:bmm|baddbmm)", re.I)
 # Kinds of collectives, by what the names of kernels, ranges and events have in common.
 _COLLECTIVES = {
     "all_to_all": r"all[-_ ]?(?:to|2)[-_ ]?all|deep_ep",
