@@ -143,12 +143,13 @@ class Devices:
         """What decides, in the order of the thresholds, then further measurements."""
         shares = self.shares
         straggler = self.straggler
+        launched = any(timeline.device_name != "CPU" for timeline in self.timelines)
         rows = [
             percent("utilisation", shares["busy"], ">", UTILISATION),
             percent("exposed communication", shares["exposed"], "<", EXPOSED),
             *(percent(words, shares[name], "<", LIMITS[name]) for words, name in _EVIDENCE),
             percent("idle otherwise", shares["remaining"], "<", 1 - UTILISATION),
-            percent("idle before late launches", shares["late"]),
+            percent("idle before late launches", shares["late"] if launched else None),
             Evidence("median kernel", rounded(self.median_kernel / 1e3), "us"),
             percent("kernels with few operations a byte", self.class_share(FEW_OPERATIONS), "<", LOW_INTENSITY),
             Evidence("pageable copies", self.pageable_copies, "copies"),

@@ -70,6 +70,7 @@ _COLLECTIVES = {
 
 _NORM = r"(?:batch|layer|group|instance|rms)_?norm"
 _CONV = r"conv(?!ert)"  # not FlashAttention's "Convert"
+_POINTWISE = "add|sub|rsub|mul|div|neg|abs|exp|log|pow|sqrt|rsqrt|square|sin|cos|clamp|where|masked_fill|fill|zero|lerp|addcmul|addcdiv"
 # The first that is found in the name, in lower case, decides.
 _PATTERNS = [
     (TRANSFER, r"^mem(?:cpy|set)\b|^copy(?:host|device)"),
@@ -105,6 +106,8 @@ _PATTERNS = [
     (REDUCTION, r"reduce|nll_|criterion|cross_entropy|arg_?m(?:ax|in)"),
     (TRANSFER, r"transpose|permute|copy|gather|scatter|embedding|index"),
     (ELEMENTWISE, r"relu|gelu|silu|sigmoid|tanh|dropout|\badd_|\bmul_|bias"),
+    (ELEMENTWISE, rf"^(?:aten::)?(?:{_POINTWISE})(?:_?\b|backward)"),  # operators of a CPU
+    (REDUCTION, r"^(?:aten::)?(?:sum|mean|var|std|max|min|norm|linalg_vector_norm|cumsum|prod|topk)(?:\b|backward)"),
 ]
 _MATCH = [(name, re.compile(pattern)) for name, pattern in _PATTERNS]
 

@@ -113,6 +113,13 @@ def test_a_step_graph_saves_at_most_the_gaps_that_late_launches_end() -> None:
     assert graph not in advised(device=None), "a CPU has no graphs"
 
 
+def test_a_cpu_launches_nothing() -> None:
+    """Its operators start when they are called, so no launch is late."""
+    parts = [(start, start + 4, COMPUTE) for start in range(100, 9900, 10)]
+    found = judged(run(*parts, device=None, device_name="CPU"))
+    assert found.bound == Bound.LAUNCH and value(found, "idle before late launches") is None
+
+
 def test_communication_on_the_wire() -> None:
     ranks = [run((20, 6000, COMPUTE), (5000, 9980, COMMUNICATION), rank=r, world_size=2) for r in (0, 1)]
     found = judged(*ranks)
