@@ -153,7 +153,10 @@ def test_the_name_of_a_library_is_no_gemm(name: str, kind: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "names"),
     [
-        ("elementwise", "aten::mul aten::add_ aten::div aten::masked_fill_ MulBackward0 aten::zero_ aten::relu"),
+        (
+            "elementwise",
+            "aten::mul aten::add_ aten::div aten::masked_fill_ MulBackward0 aten::zero_ aten::relu torch::distributed::reducer::mul_out",
+        ),
         ("reduction", "aten::sum aten::mean MeanBackward1 aten::log_softmax"),
         ("GEMM", "aten::addmm aten::linear AddmmBackward0"),
         ("memory", "aten::index_add_ aten::copy_ aten::embedding"),
