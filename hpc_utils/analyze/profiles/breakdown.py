@@ -10,6 +10,8 @@ a gap of a millisecond has another cause on the host.
 
 from __future__ import annotations
 
+import re
+import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -19,7 +21,7 @@ import numpy as np
 from . import intervals, phases
 from .phases import Phase
 from .timeline import COMMUNICATION, COMPUTE, MEMORY, UNKNOWN, Events, Timeline, world
-from .verdict import LONG_GAP
+from .verdict import LATENCY, LONG_GAP
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,11 +54,11 @@ def breakdown(timeline: Timeline, *, several: bool = False) -> dict[str, Any]:
     between_steps_ns: idle outside data ranges, in long gaps in which the host was in no phase. None unless the
         program marks its steps (or forward with backward or optimizer).
     otherwise_idle_ns: the rest of idle. short_gaps_ns: of it, in gaps shorter than `verdict.LONG_GAP`.
-    launched_late_ns: of it, before the host had launched what came next; short_late_ns: of that, in short gaps. None
-        without launch times.
+    launched_late_ns: of it, in gaps that the host's launch of what came next ended: it began in the gap, or at most
+        `verdict.LATENCY` before their end; short_late_ns: of that, in short gaps. None without launch times.
     updating_ns, zeroing_ns: idle while the host was in the optimizer, and in its zero_grad; 0 if they are not marked.
     pauses: of otherwise_idle_ns in long gaps, by what the host was in: the shortest range, operator, call or frame around half
-        of the gap; "": nothing was recorded.
+        of the gap, and the shortest line of the user's around that; "": nothing was recorded.
     remarks: the timeline's, and what to know about these numbers.
 
     Args:
@@ -125,7 +127,7 @@ def _idle(timeline: Timeline, start: np.ndarray, end: np.ndarray) -> dict[str, A
         np.array(["zero_grad" in name for name in timeline.ranges.names], bool)[timeline.ranges.name]
     ).union()
     updating = intervals.difference(phases.windows(timeline.ranges, Phase.OPTIMIZER), zeroing)
-    late = _launched_late(timeline.ops, start, end, explained)
+    late = _launched_late(timeline.ops, start, end, unexplained)
     return {
         "loader_wait_ns": loader,
         "between_steps_ns": between_steps,
@@ -148,15 +150,22 @@ def _pauses(host: Events | None, start: np.ndarray, end: np.ndarray, unexplained
     for begin, until, ns in zip(start.tolist(), end.tolist(), unexplained.tolist(), strict=True):
         inside = np.minimum(host.end, until) - np.maximum(host.start, begin)
         covering = np.flatnonzero(2 * inside >= until - begin)[::-1]
-        shortest = covering[np.argsort((host.end - host.start)[covering], kind="stable")][:1]
-        pauses["".join(host.names[number] for number in host.name[shortest])] += ns
+        inner_first = covering[np.argsort((host.end - host.start)[covering], kind="stable")]
+        names = [host.names[number] for number in host.name[inner_first]]
+        lines = [name for name in names if _is_users_line(name)]
+        pauses[" in ".join(dict.fromkeys([*names[:1], *lines[:1]]))] += ns
     return +pauses
 
 
-def _launched_late(ops: Events, start: np.ndarray, end: np.ndarray, explained: intervals.Set) -> np.ndarray | None:
-    """ns of each gap, outside `explained`, before the work behind each gap was launched."""
+def _is_users_line(name: str) -> bool:
+    """Whether it is Kineto's frame of a Python file, as "train.py(12): step", outside of PyTorch and Python's own modules."""
+    module = re.match(r"(?:.*/(?:site|dist)-packages/)?(.*?)[/.].*\(\d+\): ", name)
+    return bool(module) and module[1] not in {"torch", "<frozen importlib", *sys.stdlib_module_names}
+
+
+def _launched_late(ops: Events, start: np.ndarray, end: np.ndarray, unexplained: np.ndarray) -> np.ndarray | None:
+    """Unexplained ns of each gap if the launch of the work behind it ended it, else 0."""
     if len(ops) and np.all(ops.launched < 0):
         return None
     launched = np.append(ops.launched, -1)[np.searchsorted(ops.start, end)]
-    until = np.where(launched < 0, start, np.clip(launched, start, end))
-    return until - start - intervals.overlap(start, until, explained)
+    return np.where((launched >= 0) & (launched >= np.minimum(start, end - LATENCY)), unexplained, 0)

@@ -14,7 +14,7 @@ from . import kernels, phases
 from .devices import MATRIX, Devices
 from .readers import Reports
 from .timeline import ProfileError
-from .verdict import LIKE
+from .verdict import LIKE, NEGLIGIBLE
 
 
 def compare(before: Reports, after: Reports) -> tuple[pd.DataFrame, list[str]]:
@@ -22,21 +22,24 @@ def compare(before: Reports, after: Reports) -> tuple[pd.DataFrame, list[str]]:
     what changed, and whether the work did).
 
     Raises:
-        ProfileError: no device's work, or no kernel in common to count the work by.
+        ProfileError: no device's work, or neither steps in both nor a kernel in common to count the work by.
     """
     devices = [Devices(side) for side in (before, after)]
     tables = [kernels.kernel_table(side.timelines) for side in devices]
     computing = [table[table.kind != kernels.COLLECTIVE] for table in tables]
     calls = _beside(table.groupby("name")["count"].sum() for table in computing)
     spent = _beside(table.groupby("name").total_ns.sum() for table in computing)[(calls > 0).all(axis=1)]
-    if spent.empty:
-        raise ProfileError("different work: the two profiles have no kernel in common")
-    counted = spent.min(axis=1).idxmax()
-    unit = f"call of {counted}"
-    units = calls.loc[counted]
     if all(side.marked_steps for side in devices):
         unit = "step"
-        units = pd.Series({name: sum(map(len, side.steps)) for name, side in zip(units.index, devices, strict=True)})
+        units = pd.Series({name: sum(map(len, side.steps)) for name, side in zip(calls, devices, strict=True)})
+    elif spent.empty:
+        raise ProfileError(
+            "different work: the two profiles have no kernel in common, and do not both mark their steps"
+        )
+    else:
+        counted = spent.min(axis=1).idxmax()
+        unit = f"call of {counted}"
+        units = calls.loc[counted]
     parts = _beside(pd.Series(_parts(side)) for side in devices)
     times = {
         "part": parts,
@@ -48,10 +51,13 @@ def compare(before: Reports, after: Reports) -> tuple[pd.DataFrame, list[str]]:
     rows = rows.sort_values("change", key=abs, ascending=False)
     spans = parts.sum() / units / 1e6
     idle = parts.loc["gaps"] / parts.sum()
-    largest = ", ".join(f"{part} {ms:+.3g} ms" for part, ms in rows.loc["part"].change.head(3).items())
+    changes = rows.loc["part"].change
+    changes = changes[changes.abs() > NEGLIGIBLE * spans.before].head(3)
+    largest = ", ".join(f"{part} {ms:+.3g} ms" for part, ms in changes.items())
     sentences = [
         f"{spans.before:.4g} and {spans.after:.4g} ms a {unit}, of {units.before:.0f} and {units.after:.0f}: "
-        f"{spans.before / spans.after:.3g} times as fast; idle {idle.before:.0%} and {idle.after:.0%}; mostly {largest}"
+        f"{spans.before / spans.after:.3g} times as fast; idle {idle.before:.0%} and {idle.after:.0%}; "
+        + (f"mostly {largest}" if largest else "no part changed")
     ]
     matrices = _beside(table[table.kind.isin(MATRIX)].groupby("kind")["count"].sum() for table in tables) / units
     different = matrices[matrices.min(axis=1) < (1 - LIKE) * matrices.max(axis=1)]

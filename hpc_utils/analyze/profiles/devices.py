@@ -12,7 +12,7 @@ import numpy as np
 from . import collectives, intervals, kernels, phases
 from .kernels import KernelClass
 from .timeline import COMMUNICATION, COMPUTE, MEMORY, TO_DEVICE, UNKNOWN, Events, world
-from .verdict import EFFICIENCY, EXPOSED, LIMITS, LOW_INTENSITY, MANY, UTILISATION, Evidence, percent, rounded
+from .verdict import EFFICIENCY, EXPOSED, LIKE, LIMITS, LOW_INTENSITY, MANY, UTILISATION, Evidence, percent, rounded
 
 if TYPE_CHECKING:
     from .readers import Reports
@@ -126,6 +126,15 @@ class Devices:
         return sum(ns) / max(sum(self.kernel_ns.values()), 1)
 
     @property
+    def gathered_twice(self) -> bool:
+        """Whether parameters are gathered for the backward pass again: more all-gathers than reduce-scatters."""
+        counts = Counter()
+        for ops in (timeline.ops.of_kind(COMMUNICATION) for timeline in self.timelines):
+            for name, count in zip(ops.names, np.bincount(ops.name, minlength=len(ops.names)).tolist(), strict=True):
+                counts[kernels.collective(name)] += count
+        return counts["all_gather"] * (1 - LIKE) > counts["reduce_scatter"] > 0
+
+    @property
     def autocast(self) -> bool:
         """Whether kernels named as 16 bits (or 8) take most of the time in matrices."""
         return self.class_share(MATRIX, kernels.HALF) > self.class_share(MATRIX) / 2
@@ -134,12 +143,13 @@ class Devices:
         """What decides, in the order of the thresholds, then further measurements."""
         shares = self.shares
         straggler = self.straggler
+        launched = any(timeline.device_name != "CPU" for timeline in self.timelines)
         rows = [
             percent("utilisation", shares["busy"], ">", UTILISATION),
             percent("exposed communication", shares["exposed"], "<", EXPOSED),
             *(percent(words, shares[name], "<", LIMITS[name]) for words, name in _EVIDENCE),
             percent("idle otherwise", shares["remaining"], "<", 1 - UTILISATION),
-            percent("idle before late launches", shares["late"]),
+            percent("idle before late launches", shares["late"] if launched else None),
             Evidence("median kernel", rounded(self.median_kernel / 1e3), "us"),
             percent("kernels with few operations a byte", self.class_share(FEW_OPERATIONS), "<", LOW_INTENSITY),
             Evidence("pageable copies", self.pageable_copies, "copies"),

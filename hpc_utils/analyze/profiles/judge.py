@@ -63,6 +63,7 @@ COMMUNICATION = "communication"  # that the backward pass does not hide, beside 
 
 # What helps collectives: their kinds, the part of their time that it saves at most, precisions that it does not help, the action.
 SHARDED = ("all_gather", "reduce_scatter")
+KEPT = "where memory allows, keep parameters from forward to backward: no second all-gather (reshard_after_forward=False)"
 TRIES = (
     (["all_reduce"], 1, (), "hide more of it behind the backward pass: smaller or larger buckets (bucket_mb)"),
     (
@@ -85,12 +86,7 @@ TRIES = (
         (),
         "on several nodes, hybrid sharding: parameters are sharded within a node only (2-D mesh, HYBRID_SHARD)",
     ),
-    (
-        ["all_gather"],
-        1 / 2,
-        (),
-        "where memory allows, keep parameters from forward to backward: no second all-gather (reshard_after_forward=False)",
-    ),
+    (["all_gather"], 1, (), KEPT),
     (["all_to_all"], 1, (), "overlap it with computing: shared experts, or the other half of the batch"),
     (
         ["all_to_all"],
@@ -121,6 +117,7 @@ STEP_GRAPH = "the whole step as one CUDA graph (step_graph=true; torch.cuda.grap
 CUDA_ACTIVITY = Advice(
     "record CUDA's activity: ProfilerActivity.CUDA, one profiler at a time", "shows what the device does"
 )
+ALL_RANKS = (Advice("give the profiles of all ranks", "separates wire time from waiting, whose remedies differ"),)
 UNEXPLAINED = (
     Advice("mark data, forward, backward and optimizer with ranges and profile again", "shows what waits"),
     Advice(
@@ -141,7 +138,7 @@ def judge(reports: Reports) -> Verdict:
     advice = [proposal for proposal in advice if not any(words in proposal.action for words in done)]
     if reports.config.get("precision") == "fp32":
         advice = [proposal._replace(action=proposal.action.replace(IF_FP32, "")) for proposal in advice]
-    advice.sort(key=lambda proposal: -(proposal.at_most or 0))
+    advice.sort(key=lambda proposal: (proposal not in ALL_RANKS, -(proposal.at_most or 0)))
     advice = advice[:MOST]
     remarks = verdict.remarks
     gains = [proposal.at_most for proposal in advice if proposal.at_most]
@@ -183,6 +180,8 @@ def _by_devices(reports: Reports, measured: Counters | None, remarks: list[str])
         advice = [UNEXPLAINED[bool(devices.marked_steps)], *saving(idle, "then remove the cause")]
         return undecided(f"the device is idle {idle:.0%} of the time for no known reason", advice, remarks, evidence)
     chosen = losses[0] if losses else working(devices, measured)
+    if not devices.gathered_twice:
+        chosen = replace(chosen, advice=[proposal for proposal in chosen.advice if proposal.action != KEPT])
     doubts = [*_doubts(devices, reports.timelines), *_disturbed(reports)]
     if reports.slowdown > SLOWED:
         why = (
@@ -301,7 +300,8 @@ def communication(devices: Devices) -> Loss | None:
     if devices.matched is not None:
         return communicating(devices.shares["wire"], devices.exposed_ns)
     why = "wire time and waiting are not separated: that takes the collectives of several ranks"
-    return communicating(devices.shares["exposed"] or 0.0, devices.exposed_ns, Doubt(0.7, why))
+    loss = communicating(devices.shares["exposed"] or 0.0, devices.exposed_ns, Doubt(0.7, why))
+    return loss and replace(loss, advice=[*ALL_RANKS * (len(devices.timelines) == 1), *loss.advice])
 
 
 def communicating(share: float, by_name: Mapping[str, float], *doubts: Doubt) -> Loss | None:
@@ -436,6 +436,7 @@ def launching(devices: Devices) -> Loss | None:
     advice += saving(updating, "a fused optimizer (fused=True)")
     advice += saving(share - updating - zeroing, "torch.compile: fewer kernels to launch")
     advice += saving(share, "a larger batch per device: as many launches for more work")
+    advice += [*unfused_attention(devices), *narrower(devices)]
     return Loss(Bound.LAUNCH, share, _idle_margin(busy), "waiting for launches", advice=advice, doubts=doubts)
 
 
@@ -458,7 +459,11 @@ def pausing(devices: Devices) -> Loss | None:
         reason += "" if pauses else ", and nothing that was recorded is around it"
         mark = "mark what the host does there with ranges (record_function, NVTX), or record stacks (with_stack=True)"
         advice += saving(unnamed, mark)
-    advice += saving(share, f"if it is the loader: {WORKERS}")
+    advice += saving(
+        share, "what the host does there, less often or in a thread beside the steps: logs, checkpoints, evaluation"
+    )
+    if devices.shares["loader"] is None:
+        advice += saving(share, f"if it is the loader: {WORKERS}")
     return Loss(Bound.HOST, share, _idle_margin(busy), "in long gaps", reason, advice)
 
 
@@ -504,7 +509,7 @@ def working(devices: Devices, measured: Counters | None) -> Loss:
         share = shares["computing"] * (few if by_name else 1.0)
         reason = f"kernels that do few operations a byte take {few:.0%} of the compute time"
         layouts = sum(ns for name, ns in devices.kernel_ns.items() if kernels.LAYOUT.search(name)) / devices.span
-        advice = moving_bytes(share, layouts, devices.autocast)
+        advice = [*moving_bytes(share, layouts, devices.autocast), *unfused_attention(devices)]
         return Loss(Bound.MEMORY, share, margin, "", reason, advice, doubts)
     reason = f"the device is busy {shares['busy']:.0%} of the time, and no loss is beyond its threshold"
     return Loss(Bound.COMPUTE, shares["busy"], margin, "", reason, computing(devices), doubts)
@@ -536,7 +541,13 @@ def moving_bytes(share: float, layouts: float = 0.0, autocast: bool = False) -> 
     return advice + saving(layouts, "channels_last for convolutional networks: no changes of layout")
 
 
-def computing(devices: Devices) -> list[Advice]:
+def unfused_attention(devices: Devices) -> list[Advice]:
+    ns = sum(ns for name, ns in devices.kernel_ns.items() if kernels.UNFUSED_ATTENTION.search(name))
+    softmax = any(kernels.SOFTMAX.search(name) for name in devices.kernel_ns)
+    return saving(ns / devices.span * softmax, "fused attention: torch.nn.functional.scaled_dot_product_attention")
+
+
+def narrower(devices: Devices) -> list[Advice]:
     """16 bits for the GEMMs, convolutions and attention whose names say that they take more, or for those whose names do not say
     what they take if none takes 16 bits."""
     device = next((timeline.device_name for timeline in devices.timelines if timeline.device_name), "")
@@ -547,14 +558,16 @@ def computing(devices: Devices) -> list[Advice]:
     if not any(wide.values()) and not devices.autocast:
         wide = {"fp32": devices.class_share(MATRIX, [""])}
         action = f"16-bit autocast{IF_FP32}"
-    advice = []
     if best:
         saved = sum(share * (1 - peak.flops.get(kind, peak.flops["fp32"]) / best) for kind, share in wide.items())
         faster = f"{best / peak.flops['fp32']:.3g} times fp32's"
-        advice = saving(devices.shares["computing"] * saved, f"{action}: the {peak.name}'s peak is {faster}")
-    elif any(wide.values()):
-        advice = [Advice(action, "as much as the device's peaks differ")]
-    if device != "CPU":
+        return saving(devices.shares["computing"] * saved, f"{action}: the {peak.name}'s peak is {faster}")
+    return [Advice(action, "as much as the device's peaks differ")] if any(wide.values()) else []
+
+
+def computing(devices: Devices) -> list[Advice]:
+    advice = [*unfused_attention(devices), *narrower(devices)]
+    if any(timeline.device_name != "CPU" for timeline in devices.timelines):
         longest = max(devices.kernel_ns, key=devices.kernel_ns.get, default="the longest kernels")
         measure = f"measure {kernels.short(longest)} with Nsight Compute: how near is it to the peaks?"
         advice.append(Advice(measure, f"{devices.kernel_ns.get(longest, 0) / devices.span:.0%} of the time"))

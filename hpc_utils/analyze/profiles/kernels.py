@@ -53,6 +53,10 @@ PAIRS = re.compile(r"send|recv|p2p|point_?to_?point", re.I)  # what runs between
 LAYOUT = re.compile(
     r"nchw(?:to|2)nhwc|nhwc(?:to|2)nchw|batched_transpose", re.I
 )  # changes of layout around convolutions
+SOFTMAX = re.compile(
+    r"^(?!.*log_?softmax)(?!.*softmax_warp_\w+<[^>]*\d, true).*softmax", re.I
+)  # of attention, not of a loss
+UNFUSED_ATTENTION = re.compile(rf"{SOFTMAX.pattern}|dropout|\b(?:bmm|baddbmm)", re.I)
 # Kinds of collectives, by what the names of kernels, ranges and events have in common.
 _COLLECTIVES = {
     "all_to_all": r"all[-_ ]?(?:to|2)[-_ ]?all|deep_ep",
@@ -66,6 +70,7 @@ _COLLECTIVES = {
 
 _NORM = r"(?:batch|layer|group|instance|rms)_?norm"
 _CONV = r"conv(?!ert)"  # not FlashAttention's "Convert"
+_POINTWISE = "add|sub|rsub|mul|div|neg|abs|exp|log|pow|sqrt|rsqrt|square|sin|cos|clamp|where|masked_fill|fill|zero|lerp|addcmul|addcdiv"
 # The first that is found in the name, in lower case, decides.
 _PATTERNS = [
     (TRANSFER, r"^mem(?:cpy|set)\b|^copy(?:host|device)"),
@@ -98,9 +103,11 @@ _PATTERNS = [
         GEMM,
         r"(?<!fb)gemm|gemv|addmm|aten::(?:linear|b?mm)\b|mmbackward|nvjet|cijk_|cublas|splitk|cutlass|tensorop|xmma|matmul|dot_kernel|magma",
     ),
-    (REDUCTION, r"reduce|nll_|criterion|cross_entropy|arg_?m(?:ax|in)"),
+    (REDUCTION, r"reduce(?!r\b)|nll_|criterion|cross_entropy|arg_?m(?:ax|in)"),
     (TRANSFER, r"transpose|permute|copy|gather|scatter|embedding|index"),
     (ELEMENTWISE, r"relu|gelu|silu|sigmoid|tanh|dropout|\badd_|\bmul_|bias"),
+    (ELEMENTWISE, rf"^(?:aten::)?(?:{_POINTWISE})(?:_?\b|backward)"),  # operators of a CPU
+    (REDUCTION, r"^(?:aten::)?(?:sum|mean|var|std|max|min|norm|linalg_vector_norm|cumsum|prod|topk)(?:\b|backward)"),
 ]
 _MATCH = [(name, re.compile(pattern)) for name, pattern in _PATTERNS]
 

@@ -157,9 +157,9 @@ def _timelines(source: str, trace: _Trace) -> list[Timeline]:
     longer = [
         event
         for event in marks + operators + calls + trace.of("frames")
-        if event.tid in threads and 2000 * event.dur >= LONG_GAP and not event.name.startswith("<built-in")
+        if event.tid in threads and 2000 * event.dur >= LONG_GAP
     ]
-    host = Events.ranges(*trace.spans(longer), [event.name for event in longer])
+    host = Events.ranges(*trace.spans(longer), [re.sub(" object at 0x\\w+", "", event.name) for event in longer])
     event_sets = [ranges, *devices.values()]
     aligned = bool(trace.base) or any(len(events) and events.start[0] > _EPOCH for events in event_sets)
     distributed = trace.distributed

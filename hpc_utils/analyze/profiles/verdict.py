@@ -20,6 +20,7 @@ COPIES = 0.10  # copying input and nothing else
 EFFICIENCY = 0.50  # of its peak that a kernel should reach
 LOW_INTENSITY = 0.50  # of the compute time in kernels that do few operations per byte
 SHORT_KERNEL = 10_000  # ns; a launch costs the host about as much, so shorter kernels do not hide the next launch
+LATENCY = 10_000  # ns from the call of a launch to its kernel, at most, on a device that has nothing else to do
 LONG_GAP = 1_000_000  # ns; a longer gap between kernels is not the cost of a launch
 LOAD = 0.10  # of a device's cores, used by other processes or stolen by the hypervisor; a profiler takes some percent
 SLOWED = 1.25  # a profiled step over one without the profiler; a profiler takes some percent

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,17 @@ def test_different_work_is_said_to_be_different() -> None:
     assert any("different work" in sentence and "GEMM" in sentence for sentence in sentences)
     with pytest.raises(ProfileError, match="no kernel in common"):
         compare(reports(10, 6, 2, 4), Reports([timeline([(0, 10, COMPUTE, {"name": "other_kernel"})])]))
+
+
+def test_marked_steps_are_compared_without_a_kernel_in_common() -> None:
+    """As fp32 and fp16, whose kernels have other names."""
+    half = reports(10, 3, 2, 4)
+    [timelines] = half.timelines
+    names = [name.replace("sgemm", "h16816gemm") for name in timelines.ops.names]
+    renamed = replace(timelines, ops=replace(timelines.ops, names=names))
+    rows, sentences = compare(reports(10, 6, 2, 4), Reports([renamed]))
+    assert rows.loc[("part", "GEMM kernels"), "change"] == pytest.approx(-3, rel=1e-4)
+    assert len(sentences) == 1 and "gaps" not in sentences[0], "parts that did not change are not named"
 
 
 def test_two_profiles_of_one_rank_are_compared_and_two_ranks_are_not(tmp_path: Path) -> None:

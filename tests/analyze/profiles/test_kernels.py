@@ -150,6 +150,24 @@ def test_the_name_of_a_library_is_no_gemm(name: str, kind: str) -> None:
     assert kernels.classify(name) == kind
 
 
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [
+        (
+            "elementwise",
+            "aten::mul aten::add_ aten::div aten::masked_fill_ MulBackward0 aten::zero_ aten::relu torch::distributed::reducer::mul_out",
+        ),
+        ("reduction", "aten::sum aten::mean MeanBackward1 aten::log_softmax"),
+        ("GEMM", "aten::addmm aten::linear AddmmBackward0"),
+        ("memory", "aten::index_add_ aten::copy_ aten::embedding"),
+        ("optimizer", "optimizer:~aten::mul"),
+        ("other", "aten::max_pool2d aten::detach"),
+    ],
+)
+def test_operators_of_a_cpu_have_classes(kind: str, names: str) -> None:
+    assert {kernels.classify(name.replace("~", " ")) for name in names.split()} == {kind}
+
+
 def test_the_table_counts_the_calls_of_each_name_or_kind() -> None:
     gemms = [
         (0, 10, COMPUTE, {"name": "void ampere_sgemm<1>(int)"}),
