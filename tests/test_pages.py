@@ -154,7 +154,7 @@ def _parse(words: list[str], complete: bool) -> None:
     except click.UsageError as error:
         text = error.format_message()
         lacks = not complete and ("Missing" in text or "requires an argument" in text)
-        deleted = bool(DELETED) and "No such option" in text
+        deleted = bool(DELETED) and ("No such option" in text or "No such command" in text)
         assert deleted or lacks or "does not exist" in text or "--cluster NAME is required" in text, (
             f"hpc {words}: {text}"
         )

@@ -75,6 +75,6 @@ def test_a_browser_shows_it_and_finds_a_term(site: Path, tmp_path: Path) -> None
     assert console == [] and dom.find("h1") and dom.select(".sidebar-tree a.reference")
     with Image.open(picture) as image:
         assert image.size == (1280, 900) and len(image.convert("RGB").getcolors(2**24)) > 50
-    dom, _ = opened(site / "search.html", tmp_path / "profile", at="?q=speedscope")
+    dom, _ = opened(site / "search.html", tmp_path / "profile", at="?q=horovod")
     found = {Path(link["href"].partition("?")[0]).stem for link in dom.select("#search-results li > a")}
     assert "mpi" in found

@@ -122,6 +122,8 @@ def diagnose(logs):
     if failed:
         _print_finding(failed[0], "red")
         for finding in failed[1:]:
+            if finding.is_consequence:
+                continue
             click.secho(f"beside it, {counted(finding.times, 'line')}: {finding.symptom.title}", dim=True)
             _print_line(finding)
     else:

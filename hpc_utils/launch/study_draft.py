@@ -113,8 +113,10 @@ def _step_seconds(workload: Workload, config: RunConfig, batch: int) -> float:
         model = workload.model().to(ranks.device)
         loader = Loader(workload.train, workload, config, ranks.device)
         optimizers = workload.optimizers(model, config, config.lr)
-        for step, (inputs, targets) in enumerate(loader.batches([torch.arange(batch)] * 2, 0)):
-            workload.rate(step, 10 * STEPS[0], STEPS[0], config)
+        steps = 10 * STEPS[0]
+        for step in range(steps):
+            workload.rate(step, steps, STEPS[0], config)
+        for inputs, targets in loader.batches([torch.arange(batch)] * 2, 0):
             outputs = workload.forward(model, inputs)
             loss = workload.loss(outputs, targets)
             loss.backward()
@@ -130,7 +132,6 @@ def _step_seconds(workload: Workload, config: RunConfig, batch: int) -> float:
                         f"{config.workload}: the metric {name} gives {count} numbers; expected their sum"
                     )
         model.eval()
-        with torch.no_grad():
-            outputs = workload.forward(model, inputs)
-        require_sums(workload, (inputs, targets), outputs, partial(workload.forward, model))
+        tested = Loader(workload.test, workload, config, ranks.device)
+        require_sums(workload, tested, torch.arange(len(workload.test)), partial(workload.forward, model))
     return ends[1] - ends[0]

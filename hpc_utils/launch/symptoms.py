@@ -3,8 +3,8 @@
 Many lines of such a log match: the cause, and what follows from it on other ranks, which is often written before. The
 kind of a symptom therefore counts before its place. An error that is no known symptom is the cause if no consequence
 stands before it. Of a chain of exceptions it is the first one, unless a program catches such to go on.
-Where the log shows progress after an error, the job survived it: it is a hint. Nothing that follows after Slurm ended the
-job is a cause.
+Where the log shows progress after an error, the job survived it: it is a hint, unless only consequences end the log. Nothing
+that follows after Slurm ended the job is a cause, and nothing before if the log shows that the job continued and made progress.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _EXCEPTION = re.compile(
 _FAILURE = re.compile(
     rf"{_START}(?:FATAL|Fatal|fatal|ERROR|Error|error)\]?: (?! *(?:[-+]?\d*\.\d|0\b|[Nn]one\b|null|false))"
     r"|(?:srun|slurmstepd|mpirun|mpiexec|prterun): error|tasks? [-\d, ]+: (?:Aborted|Terminated)|core dumped|can't open file"
-    r"|Traceback \(most recent call last\)|HYD[UT]_|find the specified executable|forrtl: severe|Fortran runtime error|Execution halted|OMP: Error"
+    r"|HYD[UT]_|find the specified executable|forrtl: severe|Fortran runtime error|Execution halted|OMP: Error"
     r"|panicked at|^panic: |^make\S*: \*\*\*|^\w+: (?:unrecognized|invalid) option|Fatal Python error|java\.lang\.\w+Error|Failed to connect to GCS|Error executing job with overrides|terminate called|BAD TERMINATION|non-zero (?:exit code|status)|exitcode\s*: -?[1-9]|(?:on|by|received) signal \d|EXIT CODE: \d|(?:exit code:?|return code =) -?[1-9]"
     # what a shell says of a line of its script, in any language; not that a locale is missing
     r"|^(?:\S*/)?(?:-?(?:ba|da|z|k)?sh|slurm_script|\S+\.(?:sh|bash|sbatch|slurm))\s?[:：]\D{0,12}\d+\D{0,8}[:：](?!.*(?:LC_|[Ww]arn|avert|advert))"
@@ -63,6 +63,14 @@ _DIGITS_MATTER = re.compile("signal|code|gai|err|world.?size")  # in lower case
 _PROGRESS = re.compile(
     r"^(?!.*wandb:)(?:(?!.*%\|)|.*100%\||.*%\|.*%\|).*(?:[Ll]oss\W{1,4}\d|\b(?:[Ee]poch|[Ss]tep|[Ii]ter(?:ation)?)\b\W{0,3}\d|\bit/s)"
 )
+# What a job shows that goes on after it had been ended: both, in any order
+_SIGNS = {
+    "progress": _PROGRESS,
+    "restart": re.compile(
+        r"\b[Rr]e(?:sum|stor)(?:ing|ed)\b|[Ll]oad(?:ing|ed) .*checkpoint|^\W*(?:[Aa]ll )?[Dd]one\W*$"
+        r"|[Tt]raining (?:is |has )?(?:finished|completed?|done)|[Ff]inished [Tt]raining|max_\w+=\d+. reached"
+    ),
+}
 # How Slurm, PBS and LSF end a job, with all of its processes
 _VERDICT = re.compile(r"JOB \S+( ON \S+)? CANCELLED|CANCELLED AT \S+ DUE TO|TERM_\w+LIMIT|exceeded limit")
 _COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -103,6 +111,7 @@ _GOES_ON = (
     Kind.EFFECT,
     Kind.UNKNOWN,
 )  # are hints if progress follows the last sign of a failure
+_CAUSES = (Kind.ORIGIN, Kind.CAUSE, Kind.END)
 _YIELDING = ("exception", "environment", "package-version")  # if of control flow, to the last of a chain
 _OPTIONAL = ("environment", "no-internet", "package-version", "permission")  # are hints if progress follows them
 
@@ -136,8 +145,8 @@ class Finding:
     Attributes:
         name: in the catalogue. log, line: its first line there, whose text is `text`. rank: what stands before it,
             such as `[rank3]:`.
-        kind: of the symptom, or for this place in the log. lines: the first of all that match. times: how many match.
-            last: the last line.
+        kind: of the symptom, or for this place in the log. lines: the first of all that match, in English. times: how many
+            match. last: the last line. progress: the last line before the first that shows progress.
     """
 
     name: str
@@ -147,6 +156,7 @@ class Finding:
     text: str
     rank: str
     kind: Kind
+    progress: int = 0
     lines: list[str] = field(default_factory=list)
     times: int = 0
     last: int = 0
@@ -161,8 +171,41 @@ class Finding:
         return "; ".join(filter(None, [_behind(self.lines), self.symptom.fix]))
 
     @property
-    def ends_job(self) -> bool:
-        return _VERDICT.search(self.text) is not None
+    def is_consequence(self) -> bool:
+        """Whether it says no more than that something failed."""
+        return self.name in ("traceback", "exit")
+
+
+@dataclass
+class _Course:
+    """The last lines so far of a log in which the job goes on; 0: none.
+
+    progress: that shows progress. output: without a symptom. verdict: that ends the job. continued: that shows that a job
+    which had been ended went on.
+    """
+
+    progress: int = 0
+    output: int = 0
+    verdict: int = 0
+    continued: int = 0
+    after_verdict: frozenset[str] = frozenset()
+
+    def add(self, line: int, signs: frozenset[str]) -> None:
+        """Count a line without a symptom, which shows `signs` of `_SIGNS`."""
+        if self.verdict:
+            self.after_verdict |= signs
+            if len(self.after_verdict) < len(_SIGNS):
+                return
+            self.continued = line
+            self.verdict = 0
+        self.output = line
+        if "progress" in signs or self.continued == line:
+            self.progress = line
+
+    def end(self, line: int) -> None:
+        if not self.verdict:
+            self.verdict = line
+            self.after_verdict = frozenset()
 
 
 @dataclass
@@ -216,7 +259,11 @@ def diagnose(logs: Iterable[tuple[str, BinaryIO]], *, failed: bool = False) -> l
     for finding in findings:
         earlier_findings = [earlier for earlier in findings if _precedes(earlier, finding)]
         before = {earlier.name for earlier in earlier_findings}
-        if finding.name == "exception" and finding.kind != Kind.HINT and not before - {"failure", "exit"}:
+        if (
+            finding.name == "exception"
+            and finding.kind != Kind.HINT
+            and not before - {"failure", "exit", "traceback"}
+        ):
             finding.kind = Kind.END
         if finding.kind == Kind.KILL and before & {"collective-timeout", "exit", "cancelled"}:
             finding.kind = Kind.UNKNOWN  # the launcher ended it
@@ -240,10 +287,8 @@ def first_cause(text: str, *, failed: bool = False) -> Finding | None:
 
 def _precedes(earlier: Finding, later: Finding) -> bool:
     """Whether `earlier` shows that something had failed before on the rank of `later`, or on all."""
-    same_rank = earlier.log == later.log and (earlier.rank == later.rank or not (earlier.rank and later.rank))
-    return (
-        same_rank and earlier.line < later.line and earlier.kind in (Kind.KILL, Kind.EFFECT, Kind.VAGUE, Kind.UNKNOWN)
-    )
+    is_before = _share_rank(earlier, later) and earlier.line < later.line
+    return is_before and earlier.kind in (Kind.KILL, Kind.EFFECT, Kind.VAGUE, Kind.UNKNOWN)
 
 
 def _decoded(name: str, file: BinaryIO) -> BinaryIO:
@@ -266,21 +311,19 @@ def _scan(log: str, file: BinaryIO, failed: bool) -> list[Finding]:
     tracebacks: dict[str, _Traceback] = {}  # by rank
     ignored = -1  # the last line that says that Python ignores an exception, whose traceback follows
     raised: dict[str, tuple[str, str]] = {}  # by rank: the key of the finding that its last traceback added
-    harmless: dict[bytes, bool] = {}  # lines without digits, which a training log repeats: whether they show progress
+    harmless: dict[bytes, frozenset[str]] = {}  # lines without digits, which a training log repeats: their signs
+    course = _Course()
     next_number = 1
-    verdict = 0  # the line in which the job is ended; 0: none yet
-    progress = 0  # the last lines before it: one that shows progress, any without a symptom
-    output = 0
     while line := file.readline(_LONGEST):
         line_number = next_number
         next_number = next_number + line.endswith(b"\n")
         line = line.replace(b"\0", b"")  # of UTF-16 without its mark, such as lines that PowerShell appends
         alike = line.translate(None, b"0123456789")
-        if not tracebacks and (goes_on := harmless.get(alike)) is not None:
-            output = output if verdict else line_number
-            progress = line_number if goes_on and not verdict else progress
+        if not tracebacks and (signs := harmless.get(alike)) is not None:
+            course.add(line_number, signs)
             continue
-        text = _in_english(_COLOURS.sub("", line.decode(errors="replace")))
+        original = _COLOURS.sub("", line.decode(errors="replace"))
+        text = _in_english(original)
         tag = _RANK.match(text)
         rank = tag.group(1) if tag else ""
         body = text[tag.end() if tag else 0 :]
@@ -308,44 +351,54 @@ def _scan(log: str, file: BinaryIO, failed: bool) -> list[Finding]:
         if is_last:
             raised.pop(rank, None)
         if name is None:
-            goes_on = _PROGRESS.search(text) is not None
-            if not verdict and text.strip():
-                output = line_number
-                progress = line_number if goes_on else progress
+            signs = frozenset(sign for sign, pattern in _SIGNS.items() if pattern.search(text))
+            if text.strip():
+                course.add(line_number, signs)
             if len(harmless) < _REMEMBERED and not _DIGITS_MATTER.search(text.lower()) and not (context or is_last):
-                harmless[alike] = goes_on
+                harmless[alike] = signs
             continue
-        if (finding := findings.get((name, rank))) is None:
+        finding = findings.get((name, rank))
+        if finding is None or (name == "exception" and finding.last < course.progress):
             symptom = catalogue().get(name, _UNKNOWN)
-            visible_text = text.rstrip().rpartition("\r")[2].strip()
+            visible_text = original.rstrip().rpartition("\r")[2].strip()
             finding = findings[name, rank] = Finding(
-                name, symptom, log, line_number, visible_text, rank, symptom.kind
+                name, symptom, log, line_number, visible_text, rank, symptom.kind, course.progress
             )
             if is_last and name in _YIELDING and _CONTROL_FLOW.match(text):
                 raised[rank] = (name, rank)
-            if finding.ends_job:
-                verdict = verdict or line_number
+        if _VERDICT.search(text):
+            course.end(line_number)
         finding.times += 1
         finding.last = line_number
         if len(finding.lines) < _KEPT:
             finding.lines.append(text)
-    if verdict or not failed:
-        _demote_survived(list(findings.values()), verdict, progress, output)
+    if course.verdict or not failed:
+        _demote_survived(list(findings.values()), course)
     return list(findings.values())
 
 
-def _demote_survived(findings: list[Finding], verdict: int, progress: int, output: int) -> None:
-    """Make hints of what the job survived: the log goes on after it, until the job ends or is ended in line `verdict`."""
+def _demote_survived(findings: list[Finding], course: _Course) -> None:
+    """Make hints of what the job survived: the log goes on after it, until the job ends, is ended, or has another cause to end."""
+    verdict = course.verdict
     findings = [finding for finding in findings if finding.kind != Kind.HINT]
     if verdict:
         findings = [finding for finding in findings if finding.line < verdict]
     ends = [min(finding.last, verdict or finding.last) for finding in findings]
     last = max(ends, default=0)
+    causes = [finding for finding in findings if finding.kind in _CAUSES or finding.name == "exception"]
     for finding, end in zip(findings, ends, strict=True):
         is_of_shell = verdict and not _EXCEPTION.match(finding.text)
-        is_optional = finding.name in _OPTIONAL and end < (output if is_of_shell else progress)
-        if is_optional or (finding.kind in _GOES_ON and last < progress):
+        is_optional = finding.name in _OPTIONAL and end < (course.output if is_of_shell else course.progress)
+        is_outlived = last < course.progress or any(
+            end < cause.progress and _share_rank(finding, cause) for cause in causes
+        )
+        if is_optional or end < course.continued or (finding.kind in _GOES_ON and is_outlived):
             finding.kind = Kind.HINT
+
+
+def _share_rank(finding: Finding, other: Finding) -> bool:
+    """Whether both are of one rank, or of one log if a launcher did not name the rank."""
+    return finding.log == other.log and (finding.rank == other.rank or not (finding.rank and other.rank))
 
 
 def _in_english(line: str) -> str:
@@ -355,8 +408,8 @@ def _in_english(line: str) -> str:
 
 
 def _name(line: str, traceback: list[str]) -> str | None:
-    """The symptom that a line after the lines of a `traceback` shows; for an unknown one `exception`, `exit` (of a task of srun)
-    or `failure`; None for no failure."""
+    """The symptom that a line after the lines of a `traceback` shows; for an unknown one `exception`, `exit` (of a task of srun),
+    `traceback` (its first line) or `failure`; None for no failure."""
     if _NO_EVIDENCE.search(line):
         return None
     for name, pattern, within in _patterns():
@@ -366,6 +419,8 @@ def _name(line: str, traceback: list[str]) -> str | None:
         return "failure" if _PASSED_ON.search(line) else "exception"
     if "Exited with exit code" in line:
         return "exit"
+    if _TRACEBACK in line:
+        return "traceback"
     return "failure" if _FAILURE.search(line) else None
 
 

@@ -140,7 +140,8 @@ def collect(results: Path | None = None) -> Records:
 def by_other_code(records: Records, results: Path, study: str = "") -> list[str]:
     """`by_former_code`, a line for each study with runs of other code than the latest run of that workload and machine, and one
     of `by_absent_code`."""
-    runs = records.runs
+    former = set(_of_former_code(records, results))
+    runs = records.runs[~records.runs.run_id.isin(former)]
     latest = runs.sort_values("started").groupby(["workload", "hardware_id"], dropna=False).digest.transform("last")
     mixed = _lines(runs.run_id[runs.digest.ne(latest)], results, study, "than the latest")
     return by_former_code(records, results, study) + mixed + by_absent_code(records, results)
@@ -163,16 +164,20 @@ def by_former_code(
 
     Packed runs are not compared: they are kept, and the code moves on. The code is looked for as `hpc run` does.
     """
+    former = _of_former_code(records, results)
+    if cited is not None and not set(cited).intersection(former):
+        return []
+    return _lines(former, results, study, "of the workload than is here now (found in this folder or PYTHONPATH)")
+
+
+def _of_former_code(records: Records, results: Path) -> list[str]:
     now = functools.cache(source_code.digest)
-    former = [
+    return [
         run.run_id
         for run in _own_runs(records.runs, results)
         if now(run.workload)
         and read_json(results / run.path / "run.json")["config"].get("source", "") != now(run.workload)
     ]
-    if cited is not None and not set(cited).intersection(former):
-        return []
-    return _lines(former, results, study, "of the workload than is here now (found in this folder or PYTHONPATH)")
 
 
 def _own_runs(runs: pd.DataFrame, results: Path) -> Iterator[Any]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -16,10 +17,10 @@ from hpc_utils.config import RunConfig
 from . import compilation, precision
 from .loader import Loader
 from .parallel import Strategy
-from .pytree import batch_size, portion, tensors
+from .pytree import batch_size
 from .ranks import Ranks
 from .sampler import evaluation_indices
-from .workload import COUNT, Batch, Workload, WorkloadError, means
+from .workload import COUNT, Workload, WorkloadError, means
 
 PAIRS = 8  # of samples, whose metrics are compared with those of all of them together
 
@@ -36,6 +37,7 @@ class Evaluation:
         self._ranks = ranks
         self._strategy = strategy
         self._loader = Loader(workload.test, workload, config, ranks.device)
+        self._is_tried = False  # whether the metrics are sums
 
     def close(self) -> None:
         """End the loader's workers."""
@@ -54,23 +56,25 @@ class Evaluation:
         """
         ranks = self._ranks
         workload = self._workload
-        ranks.synchronize()
-        begun = time.perf_counter()
         self._model.eval()
         mirrored = self._config.evaluate_mirrored
         sums: Counter[str] = Counter()
         indices, counted = self._indices()
+        if not self._is_tried:
+            self._is_tried = True
+            with self._strategy.evaluating(), self._eager():
+                require_sums(workload, self._loader, indices[0], partial(workload.forward, self._model))
+        ranks.synchronize()
+        begun = time.perf_counter()
         with self._strategy.evaluating():
             for number, (inputs, targets) in enumerate(self._loader.batches(indices, epoch=0)):
-                with precision.autocast(self._config.precision, ranks.device), compilation.eager():
+                with self._eager():
                     outputs = workload.forward(self._model, inputs)
                     loss = workload.loss(outputs, targets)
                     views = {"": outputs}
                     if mirrored:
                         both = outputs.float() + workload.forward(self._model, inputs.flip(3)).float()
                         views["mirrored_"] = both / 2
-                    if number == 0:
-                        require_sums(workload, (inputs, targets), outputs, partial(workload.forward, self._model))
                 count = batch_size(targets)
                 values = {"samples": count, "loss": float(loss) * count}
                 for view, view_outputs in views.items():
@@ -90,6 +94,11 @@ class Evaluation:
             "eval_seconds": time.perf_counter() - begun
         }
 
+    @contextlib.contextmanager
+    def _eager(self) -> Iterator[None]:
+        with precision.autocast(self._config.precision, self._ranks.device), compilation.eager():
+            yield
+
     def _indices(self) -> tuple[list[Tensor], int]:
         """Return the indices of this rank's test batches, and how many of the batches count.
 
@@ -106,40 +115,28 @@ class Evaluation:
 
 
 @torch.no_grad()
-def require_sums(workload: Workload, batch: Batch, outputs: Any, forward: Callable[[Any], Any]) -> None:
-    """Raise WorkloadError if a metric or `count` of `PAIRS` pairs of samples is not the sum of those of each pair, as a mean is not.
-
-    Outputs that are not one entry for each sample are computed anew, by `forward` of the pairs' inputs, as often on every rank. It is
-    not tried on a batch with tensors that are not one entry for each sample.
+def require_sums(workload: Workload, loader: Loader, indices: Tensor, forward: Callable[[Any], Any]) -> None:
+    """Raise WorkloadError if a metric or `count` of the first samples is not the sum of those of `PAIRS` pairs of them, each a batch of
+    its own: a mean is not, nor what counts padding. Every rank calls `forward` as often.
     """
-    size = batch_size(batch[1])
-    count = min(PAIRS, size // 2)
-    places = [slice(first, first + 2) for first in range(0, 2 * count, 2)]
-    slices = [slice(2 * count or size), *places, *[slice(size)] * (PAIRS - count)]
-    try:
-        parts = [portion(batch, size, place) for place in slices]
-    except WorkloadError:
-        return
-    leaves = tensors(outputs)
-    if leaves and all(leaf.ndim and len(leaf) == size for leaf in leaves):
-        part_outputs = [portion(outputs, size, place) for place in slices]
-    else:
-        part_outputs = [forward(inputs) for inputs, _ in parts]
-    whole, *of_pairs = (_sums(workload, parts[number], part_outputs[number]) for number in range(count + 1))
-    for name, total in whole.items() if count else ():
+    pairs = list(indices[: 2 * PAIRS].split(2))
+    batches = [indices[: 2 * PAIRS], *pairs, *[indices[:1]] * (PAIRS - len(pairs))]
+    sums = []
+    for inputs, targets in loader.batches(batches, epoch=0):
+        values = workload.sums(forward(inputs), targets)
+        values |= {"count": workload.count(inputs, targets)} if workload.count else {}
+        sums.append({name: float(value) for name, value in values.items()})
+    whole, *of_pairs = sums[: 1 + len(pairs)]
+    for name, total in whole.items():
         values = [pair[name] for pair in of_pairs]
-        # Counts may differ where a forward pass of other batches rounds otherwise.
-        is_count = all(value.is_integer() for value in (total, *values))
         size_of_sum = sum(map(abs, values))
-        allowance = 2 + 0.25 * size_of_sum if is_count else 0.02 * size_of_sum
+        allowance = 0.02 * size_of_sum
+        if name != "count" and not name.endswith(COUNT) and all(value.is_integer() for value in (total, *values)):
+            allowance = (
+                2 + 0.25 * size_of_sum
+            )  # predictions differ where a forward pass of another batch rounds otherwise
         if abs(total - sum(values)) > allowance:
             raise WorkloadError(
-                f"`{name.removesuffix(COUNT)}` is no sum over the samples: it is {total:.5g} of {2 * count} samples, but "
-                f"{sum(values):.5g} of their pairs together; return the sum (a metric also two sums: value, count)"
+                f"`{name.removesuffix(COUNT)}` is no sum over the samples: it is {total:.5g} of {len(batches[0])} samples, but "
+                f"{sum(values):.5g} of their pairs together, padded anew; return the sum (a metric also two sums: value, count)"
             )
-
-
-def _sums(workload: Workload, batch: Batch, outputs: Any) -> dict[str, float]:
-    """The metrics' sums of a batch, and its count."""
-    sums = workload.sums(outputs, batch[1]) | ({"count": workload.count(*batch)} if workload.count else {})
-    return {name: float(value) for name, value in sums.items()}

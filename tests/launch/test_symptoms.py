@@ -203,6 +203,64 @@ def test_what_losses_follow_is_a_hint(text: str, code: int) -> None:
     assert exit_code(f"slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 9:00 DUE TO TIME LIMIT ***\n{loss}") == 1
 
 
+OOM = "torch.OutOfMemoryError: CUDA out of memory"
+STEPS = "".join(f"step {step} loss 0.{step}\n" for step in range(100, 105))
+
+
+@pytest.mark.parametrize(
+    ("end", "text"),
+    [
+        ("OSError: [Errno 28] No space left on device", "OSError: [Errno 28] No space left on device"),
+        (f"{TRACEBACK}:\n  File x\njob.UnknownThing: no", "job.UnknownThing: no"),
+        ("gloo: Connection closed by peer", OOM),
+        ("srun: error: n1: task 1: Exited with exit code 1", OOM),
+    ],
+)
+def test_what_was_survived_is_a_hint_beside_what_ends_the_run(end: str, text: str) -> None:
+    findings = symptoms.diagnose([("log", io.BytesIO(f"{OOM}\n{STEPS}{end}\nfailed (exitcode: 1)\n".encode()))])
+    assert findings[0].text == text
+    assert (findings[-1].kind == symptoms.Kind.HINT) == (text != OOM)
+
+
+def test_a_rank_that_failed_while_another_went_on_is_the_cause() -> None:
+    cause = symptoms.first_cause(f"[rank1]: {OOM}\n{STEPS}[rank0]: OSError: [Errno 28] No space left on device\n")
+    assert cause.rank == "[rank1]:"
+
+
+def test_the_last_of_two_exceptions_between_which_a_run_goes_on_is_the_cause() -> None:
+    assert symptoms.first_cause(f"ValueError: x\n{STEPS}TypeError: y\n").text == "TypeError: y"
+
+
+ENDED = "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-01-21T09:00:00 DUE TO {} ***\n"
+
+
+@pytest.mark.parametrize("why", ["PREEMPTION", "JOB REQUEUE", "TIME LIMIT"])
+def test_a_job_that_was_ended_and_then_finished_in_the_same_log_did_not_fail(why: str) -> None:
+    ended = f"Resuming from a checkpoint\n{STEPS}{ENDED.format(why)}srun: error: n1: task 0: Killed\n"
+
+    def first_kind(log: str) -> symptoms.Kind:
+        return symptoms.diagnose([("log", io.BytesIO(log.encode()))])[0].kind
+
+    assert first_kind(ended + STEPS) == symptoms.Kind.END
+    assert first_kind(f"{ended}Training finished\n") == symptoms.Kind.END
+    assert first_kind(f"{ended}{STEPS}Training finished\n") == symptoms.Kind.HINT
+    assert first_kind(f"{ended}Resuming from a checkpoint\n{STEPS}") == symptoms.Kind.HINT
+    again = f"{ended}Resuming from a checkpoint\n{STEPS}"
+    assert first_kind(again + ENDED.format(why)) == symptoms.Kind.END
+    assert first(f"{again}{OOM}\n") == "gpu-memory"
+
+
+def test_a_line_is_quoted_in_its_own_language() -> None:
+    line = "bash: Zeile 3: foo: Kommando nicht gefunden."
+    assert symptoms.first_cause(line).text == line and first(line) == "environment"
+
+
+def test_consequences_of_a_known_cause_are_not_listed() -> None:
+    log = f"{TRACEBACK}:\n  File x\n{OOM}\nsrun: error: n1: task 1: Exited with exit code 1\n"
+    done = CliRunner().invoke(cli.main, ["diagnose", "-"], input=log)
+    assert done.exit_code == 1 and "beside it" not in done.output
+
+
 @pytest.mark.parametrize(
     "line",
     [

@@ -73,6 +73,16 @@ WRONG = """
     def miscounted():
         return dataclasses.replace(make(), unit="points", count=lambda inputs, targets: targets.float().mean() + 1)
 
+    def padded():
+        texts = [torch.ones(2 + number % 5) for number in range(64)]
+        collate = lambda samples: (torch.nn.utils.rnn.pad_sequence(samples, True),) * 2
+        forward = lambda model, inputs: model(inputs.unsqueeze(2)).squeeze(2)
+        loss = lambda outputs, targets: (outputs - targets).square().mean()
+        count = lambda inputs, targets: targets.numel()
+        return Workload(
+            lambda: nn.Linear(1, 1), texts, texts, loss, forward=forward, collate=collate, unit="tokens", count=count
+        )
+
     def stranger():
         other = Model(3)
         return dataclasses.replace(make(), optimizer=lambda model, config, lr: torch.optim.SGD(other.parameters(), lr))
@@ -175,6 +185,7 @@ REFUSED = [
     ("outside:wrapped", "`size` is no sum"),
     ("outside:exponential", "`size` is no sum"),
     ("outside:miscounted", "`count` is no sum"),
+    ("outside:padded", "`count` is no sum"),
     ("outside:stranger", "none of the model's"),
     ("outside:partial", "in no group"),
     ("outside:ending", "schedule gives nan at step 2 "),

@@ -93,6 +93,9 @@ def build(context: BuildContext, names: Sequence[str] = (), *, check: bool = Fal
             _discard(context, name)
         try:
             document = _read(context, name)
+            for alias, runs in _cited_runs(document).items():
+                for line in document.sets.by_alias[alias].absent(runs):
+                    context.log(f"  {line}")
             if not check:
                 written += _write(context, document)
         except DocumentError as error:
@@ -104,6 +107,14 @@ def build(context: BuildContext, names: Sequence[str] = (), *, check: bool = Fal
     if faults:
         raise DocumentError(dict.fromkeys(faults))
     return written
+
+
+def _cited_runs(document: Document) -> dict[str, set[str]]:
+    """{alias: the runs behind its cited cells}."""
+    runs: dict[str, set[str]] = {}
+    for item in document.values.values():
+        runs.setdefault(item.alias, set()).update(item.content.runs)
+    return runs
 
 
 # -- reading --------------------------------------------------------------------------------------------------

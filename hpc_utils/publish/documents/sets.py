@@ -96,6 +96,10 @@ class ResultSet:
             self._faults[key] = next(staleness.page_faults(self.exported, page, self.records, runs), "")
         return self._faults.get(key, "")
 
+    def absent(self, runs: Collection[str]) -> list[str]:
+        """The workloads of these runs that are not found from here, a line each."""
+        return records.by_absent_code(self.records.only(runs), self.folder)
+
 
 class Sets:
     """The sets of one document; names are looked up in all of them.
@@ -196,10 +200,7 @@ class BuildContext:
                     raise ProjectError(f"{self.shown('paper.toml')}: sets.{alias}: there is no folder {folder}")
                 self.log(f"checking the results {alias} ({self.project.sets[alias]})")
                 result_set = self.result_sets[alias] = ResultSet(alias, folder, exports.read_exports(folder))
-                for warning in (
-                    *staleness.computed_otherwise(result_set.exported),
-                    *records.by_absent_code(result_set.records, folder),
-                ):
+                for warning in staleness.computed_otherwise(result_set.exported):
                     self.log(f"  {warning}")
         return Sets((self.result_sets[alias] for alias in aliases), planned)
 

@@ -17,6 +17,7 @@ from hpc_utils.analyze import anomalies, points, precision, scaling, targets
 from hpc_utils.publish import exports, formatting, tables
 from hpc_utils.publish.address import relative
 from hpc_utils.records.atomic import write_text
+from hpc_utils.records.identity import task
 from hpc_utils.records.study import StudyIndex, StudyRun
 
 from .chapter import FOLDER, ReportError, export_chapter, name_of, read_notebook, unique
@@ -130,7 +131,7 @@ def write_report(output: Path, head: Head, evidence: Evidence, studies: Sequence
         if titles.count(chapter.title) > 1:
             chapter.label = f"{chapter.title} ({chapter.folder})"
     page = _templates().get_template("page.html.j2").render(
-        head=head, studies=studies, curve=tables.curve, baseline_text=scaling.baseline_text, quantity=formatting.quantity, chapters=bound, lookup=lookup, evidence=evidence,
+        head=head, studies=studies, curve=tables.curve, task=task, baseline_text=scaling.baseline_text, quantity=formatting.quantity, chapters=bound, lookup=lookup, evidence=evidence,
         css=Markup((FOLDER / "page.css").read_text()), js=Markup((FOLDER / "page.js").read_text()),
     )  # fmt: skip
     write_text(output, page)
