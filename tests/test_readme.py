@@ -121,6 +121,14 @@ def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text().split()) <= 800
 
 
+def test_the_pages_are_short_and_say_for_whom_they_are() -> None:
+    texts = [
+        page.read_text() for page in (*ROOT.glob("docs/*.md"), ROOT / "jobs/README.md", ROOT / "results/README.md")
+    ]
+    assert sum(len(text.split()) for text in texts) <= 20_000
+    assert [text[:60] for text in texts if not re.match(r"# .+\n\n\*For .+\*\n", text)] == []
+
+
 def test_make_data(desk: Desk, execute: Callable) -> None:
     execute("make data")
     assert {"cifar10", "mnist"} <= {path.name for path in (desk.folder / "data").iterdir()}
