@@ -25,6 +25,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import pandas as pd
+
 # Of each rank and epoch. comm_seconds: in communication, over the epoch; utilisation: a share, empty if unknown.
 COLUMNS = ("epoch", "steps", "samples", "seconds", "comm_seconds", "utilisation")
 # Rank and size under Open MPI, MPICH and Intel MPI, srun.
@@ -104,47 +106,22 @@ def join(folder: Path) -> Path:
     of a step and of the utilisation.
 
     Raises:
-        OSError, ValueError: a file cannot be read. RankRecordsError: a rank is missing, or ranks count other epochs or steps.
+        OSError, ValueError: a file cannot be read.
+        RankRecordsError: a rank is missing, or ranks count other epochs or steps.
     """
     files = sorted(folder.glob("rank*.csv"))
     if not files or {path.stem for path in files} != {f"rank{rank}" for rank in range(len(files))}:
         raise RankRecordsError(f"{folder}: expected rank0.csv, rank1.csv and so on, found {len(files)} files")
-    ranks = [list(csv.DictReader(path.read_text().splitlines())) for path in files]
-    epochs = list(_epochs(ranks))
-    joined = folder.with_suffix(".csv")
-    with joined.open("w", newline="") as file:
-        lines = csv.writer(file, lineterminator="\n")
-        lines.writerow(("world_size", *COLUMNS))
-        for number, epoch in enumerate(epochs, 1):
-            steps = int(epoch[0]["steps"])
-            samples = sum(int(row["samples"]) for row in epoch)
-            seconds = max(float(row["seconds"]) for row in epoch)
-            communication = _mean([row["comm_seconds"] for row in epoch], steps)
-            lines.writerow(
-                (
-                    len(ranks),
-                    number,
-                    steps,
-                    samples,
-                    seconds,
-                    communication,
-                    _mean([row["utilisation"] for row in epoch]),
-                )
-            )
-    return joined
-
-
-def _epochs(ranks: list[list[dict[str, str]]]) -> Iterator[list[dict[str, str]]]:
-    if len({len(rows) for rows in ranks}) > 1:
-        raise RankRecordsError(f"the ranks have {', '.join(str(len(rows)) for rows in ranks)} epochs")
-    for number, epoch in enumerate(map(list, zip(*ranks, strict=True)), 1):
-        if len({row["steps"] for row in epoch}) > 1:
-            raise RankRecordsError(f"epoch {number}: the ranks have {', '.join(row['steps'] for row in epoch)} steps")
-        yield epoch
-
-
-def _mean(values: list[str], parts: int = 1) -> float | str:
-    return sum(map(float, values)) / len(values) / parts if all(values) else ""
+    epochs = pd.concat(map(pd.read_csv, files)).groupby("epoch")
+    if (epochs.size() != len(files)).any() or (epochs.steps.nunique() > 1).any():
+        raise RankRecordsError(f"{folder}: the ranks count other epochs or steps")
+    means = epochs[["comm_seconds", "utilisation"]].mean()
+    joined = epochs.agg({"steps": "first", "samples": "sum", "seconds": "max"}).assign(
+        world_size=len(files), comm_seconds=means.comm_seconds / epochs.steps.first(), utilisation=means.utilisation
+    )
+    path = folder.with_suffix(".csv")
+    joined.to_csv(path)
+    return path
 
 
 if __name__ == "__main__":

@@ -92,7 +92,7 @@ def plan(study, cluster_name, node_type, seconds_per_epoch, gpu, as_markdown, cs
     cluster = clusters.read_cluster(cluster_name)
     node = cluster.node(node_type)
     study_file = studies.read_study_file(study)  # an unknown one is refused without a cluster, too
-    _print_doubts(cluster, study)
+    _print_misspelt(cluster, study)
     connect(cluster.rehearsal, start=False)
     cluster = as_rehearsed(cluster)
     try:
@@ -153,6 +153,7 @@ def submit(study, cluster_name, node_type, dry_run, wait, precision, at_most, va
     are not submitted again. With --precision, further repeats are submitted only of the configurations whose ratios were
     measured with a wider interval; their number is estimated from it.
     """
+    from hpc_utils.launch import cluster as clusters
     from hpc_utils.launch import slurm_commands
     from hpc_utils.launch import study as studies
     from hpc_utils.launch import submit as submitting
@@ -160,7 +161,11 @@ def submit(study, cluster_name, node_type, dry_run, wait, precision, at_most, va
     variant = replace(variant, precision=precision, at_most=at_most)
     study_file = studies.read_study_file(study)  # before a rehearsal cluster is started
     cluster, moved = enter_cluster(cluster_name, start=not dry_run, study=Path(study).stem)
-    _print_doubts(cluster, study)
+    if marked := ", ".join(re.findall(r"^\w+(?= = .*# .*FILL IN)", clusters.file(cluster_name).read_text(), re.M)):
+        click.secho(
+            f"{cluster.source} marks with FILL IN: {marked}; set them, then remove the marks", fg="yellow", err=True
+        )
+    _print_misspelt(cluster, study)
     options["variant"] = variant
     if precision:
         target = submitting.target_on(cluster, cluster.node(node_type), Path(study).stem, variant)
@@ -398,19 +403,13 @@ def pull(source, dry_run, no_profiles):
     sys.exit(1 if done.refused else 0)
 
 
-def _print_doubts(cluster: Cluster, study: str) -> None:
-    """What a cluster file still has to be completed, and its sections whose studies seem to be misspelt."""
-    from hpc_utils.launch.cluster import file
-
-    doubts = []
-    if marked := ", ".join(re.findall(r"^\w+(?= = .*# .*FILL IN)", file(cluster.source).read_text(), re.M)):
-        doubts.append(f"marks with FILL IN: {marked}; set them, then remove the marks")
+def _print_misspelt(cluster: Cluster, study: str) -> None:
+    """The sections of a cluster file whose studies seem to be misspelt."""
     known_studies = {"all", Path(study).stem, *paths.study_files()}
     for name in sorted(cluster.studies.keys() - known_studies):
         if meant := toml_config.nearest(name, known_studies, cutoff=0.7):
-            doubts.append(f"has [studies.{name}], which is no study: did you mean {meant}?")
-    for doubt in doubts:
-        click.secho(f"{cluster.source} {doubt}", fg="yellow", err=True)
+            message = f"{cluster.source} has [studies.{name}], which is no study: did you mean {meant}?"
+            click.secho(message, fg="yellow", err=True)
 
 
 def _print_draft(draft: Draft) -> None:
