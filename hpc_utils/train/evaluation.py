@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from hpc_utils.config import RunConfig
 
-from . import compilation, precision
+from . import compilation, precision, randomness
 from .loader import Loader
 from .parallel import Strategy
 from .pytree import batch_size
@@ -62,8 +62,10 @@ class Evaluation:
         indices, counted = self._indices()
         if not self._is_tried:
             self._is_tried = True
+            random_state = randomness.take(ranks.device)
             with self._strategy.evaluating(), self._eager():
                 require_sums(workload, self._loader, indices[0], partial(workload.forward, self._model))
+            randomness.put(random_state, ranks.device)
         ranks.synchronize()
         begun = time.perf_counter()
         with self._strategy.evaluating():

@@ -13,6 +13,8 @@ import pytest
 
 from hpc_utils import paths
 
+pytestmark = pytest.mark.soak
+
 LOG = "Traceback (most recent call last):\n  File 'train.py', line 3\nModuleNotFoundError: No module named 'torch'\n"
 TRACE = '{"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 1, "dur": 900}]}'
 

@@ -118,7 +118,7 @@ def test_a_wrong_ablation_is_refused(write, wrong: str, message: str) -> None:
 def test_the_documented_ablation_is_valid(write) -> None:
     page = (paths.jobs() / "README.md").read_text()
     (example,) = [block for block in re.findall(r"```toml\n(.*?)```", page, re.S) if "[ladder]" in block]
-    assert len(studies.plan(write(f'title = "T"\n{example}')).requests) == 4
+    assert len(studies.plan(write(f'title = "T"\n{example}')).requests) == 2
 
 
 @pytest.mark.parametrize("name", SHIPPED)

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from hpc_utils.records.folder import read_json, state
 
 from .conftest import PARAMETERS, TRAIN, Bench
@@ -14,6 +16,7 @@ from .conftest import PARAMETERS, TRAIN, Bench
 TORCHRUN = ["--", sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
 
 
+@pytest.mark.soak  # tests/slurm does it by srun
 def test_under_torchrun_a_run_is_stopped_and_then_loses_a_rank(bench: Bench) -> None:
     parameters = PARAMETERS.replace("steps_per_epoch = 6", "steps_per_epoch = 20000")
     command = ("run", bench.notebook(TRAIN, parameters=parameters), "--nproc", 2, *TORCHRUN)
