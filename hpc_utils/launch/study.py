@@ -187,7 +187,12 @@ class Plan:
             StudyError: none has.
         """
         points = [
-            (point.request.run_id, point.request.config.model_dump() | {"series": point.series, "ranks": point.ranks})
+            (
+                point.request.run_id,
+                point.request.config.workload_args
+                | point.request.config.model_dump()
+                | {"series": point.series, "ranks": point.ranks},
+            )
             for point in self.points
         ]
         for name, value in only.items():
@@ -400,7 +405,7 @@ def _configurations(study: Study, target: Target) -> Iterator[_Configuration]:
         matrix = {name: target.matrix.get(name, values) for name, values in series.matrix.items()}
         if varied := sorted(matrix.keys() & target.variant.parameters.keys()):
             raise StudyError(
-                f"-p {varied[0]}: series {series.name!r} measures {matrix[varied[0]]}; choose with --only {varied[0]}=VALUE"
+                f"-p {varied[0]}: series {series.name!r} measures {matrix[varied[0]]}; `hpc study run` and `hpc submit` choose with --only {varied[0]}=VALUE"
             )
         is_single_process = shared.get("parallel") == "none"  # one process everywhere
         counts = series.ranks if is_single_process or not target.ranks else target.ranks

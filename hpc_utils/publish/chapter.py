@@ -150,7 +150,7 @@ class Chapter:
             self.not_measured(missing)
             return
         columns = columns.split() if isinstance(columns, str) else columns
-        if columns and "settings" in data and data.workload.map(is_own).any():
+        if columns and "settings" in data and data.workload.dropna().map(is_own).any():
             data = drawing.apart(data)[0]
             columns = [*columns, *(["settings"] if data.settings.nunique() > 1 else [])]
         html, text = tables.readable(data, columns, data.attrs[KEY].measure if KEY in data.attrs else "")

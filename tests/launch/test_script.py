@@ -174,6 +174,14 @@ def test_a_study_whose_script_is_beside_its_file_says_where_to_run_it(
         studies.plan(str(here / "mine.toml"))
 
 
+def test_one_value_of_a_script_s_own_parameter_is_chosen(here: Path) -> None:
+    path = study_draft.new("mine.toml", "my_loop.py")
+    text = path.read_text()
+    path.write_text(text.replace("parameters = {", "matrix = { width = [8, 16] }\nparameters = {"))
+    chosen = studies.plan(str(path)).to_do(only={"width": 16})
+    assert chosen and {request.config.workload_args["width"] for request in chosen} == {16}
+
+
 def test_a_recorded_loop_is_repeated_with_its_parameters(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     write_loop(bench.folder)
     assert bench.hpc("run", "my_loop.py", "-p", "parallel=none", "-p", "width=5").code == 0

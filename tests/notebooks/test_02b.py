@@ -85,6 +85,7 @@ def check(notebook: NotebookNode) -> str:
     return text
 
 
+@pytest.mark.soak  # tests/interactive has engines in CI
 @pytest.mark.timeout(HANG + 60)
 def test_the_report_executes_it_on_two_local_engines(tmp_path: Path) -> None:
     check(executed(REPORT, tmp_path, clean_environment()))

