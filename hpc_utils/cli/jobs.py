@@ -102,13 +102,12 @@ def plan(study, cluster_name, node_type, seconds_per_epoch, gpu, as_markdown, cs
     target = submit.target_on(cluster, node, Path(study).stem, variant)
     further = further_repeats(submit.index_name(Path(study).stem, target), precision, at_most or study_file.at_most)
     planned = studies.plan(study, target, needs_data=False, further=further)
-    if precision and planned.points:
+    planned.require_points(cluster.title)
+    if precision:
         planned = replace(planned, points=[point for point in planned.points if point.request.state != "complete"])
         if not planned.points:
             click.echo(f"no ratio of {planned.study.title} has an interval wider than {precision:g}")
             return
-    if not planned.points:
-        raise studies.StudyError(f"{study}: no run is possible on {cluster.title}: {'; '.join(planned.impossible)}")
     run_records = records.load()
     print_refused(run_records.refused)
     links = cluster.network.link_gbit or math.inf

@@ -127,6 +127,11 @@ class Plan:
         counts = collections.Counter((point.series, point.why) for point in self.not_applicable)
         return [f"{number} not applicable: {series}: {why}" for (series, why), number in counts.items()]
 
+    def require_points(self, place: str) -> None:
+        """StudyError if no run is possible on the target, which `place` names."""
+        if not self.points:
+            raise StudyError(f"{self.name}: no run is possible on {place}: {'; '.join(self.impossible)}")
+
     def index(self, name: str) -> StudyIndex:
         """Its index, under that name."""
         runs = [
@@ -181,7 +186,7 @@ class Plan:
                 yield f"{counted(len(left_out), 'former run')} left out ({names}): {reason}"
 
     def selected(self, only: Mapping[str, Any]) -> set[str]:
-        """The ids of the runs whose series, ranks, repeat and parameters have these values; of all without any.
+        """The ids of the runs whose series, ranks, repeat and parameters have these values.
 
         Raises:
             StudyError: none has.
@@ -208,17 +213,17 @@ class Plan:
         """The runs to make, `only` the selected ones: those not complete or damaged; also those of other code (`outdated`), or all
         (`redo`)."""
         outdated_runs = self._of_other_code() if outdated else ()
-        selected = self.selected(only)
+        requests = self.requests
+        if only:
+            selected = self.selected(only)
+            requests = [run for run in requests if run.run_id in selected]
         return [
             run
-            for run in self.requests
-            if run.run_id in selected
-            and (
-                (redo and run.config.repeat <= self.repeats)
-                or run.state != "complete"
-                or run.run_id in outdated_runs
-                or self._is_damaged(run)
-            )
+            for run in requests
+            if (redo and run.config.repeat <= self.repeats)
+            or run.state != "complete"
+            or run.run_id in outdated_runs
+            or self._is_damaged(run)
         ]
 
     def _of_other_code(self) -> set[str]:

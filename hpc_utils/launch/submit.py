@@ -298,8 +298,7 @@ def draft(
     if in_turn:
         target = replace(target, command=f"{target.command} --turns")
     plan = study.plan(name, target, index=index_name(Path(name).stem, target), queued=queued, further=further)
-    if not plan.points:
-        raise study.StudyError(f"{name}: no run is possible on {cluster.title}: {'; '.join(plan.impossible)}")
+    plan.require_points(cluster.title)
     missing = plan.to_do(**again)
     run_ids = {r.run_id for r in plan.requests}
     complete = {r.run_id for r in plan.requests if r.state == "complete"} - {r.run_id for r in missing}

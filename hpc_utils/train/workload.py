@@ -128,14 +128,15 @@ class Workload:
             raise WorkloadError(
                 f"optimizer returned {strange[0]!r:.80}; expected a torch.optim.Optimizer, or a list of them"
             )
-        names = {id(parameter): name for name, parameter in model.named_parameters()}
-        trained = [id(p) for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]]
-        if len(set(trained)) < len(trained) or not names.keys() >= set(trained):
+        optimized = [id(p) for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]]
+        once = set(optimized)
+        if len(once) < len(optimized) or not once <= {id(p) for p in model.parameters()}:
             raise WorkloadError("optimizer: a parameter is in two groups, or is none of the model's")
-        left_out = [name for name, p in model.named_parameters() if p.requires_grad and id(p) not in trained]
+        left_out = [name for name, p in model.named_parameters() if p.requires_grad and id(p) not in once]
         if left_out:
+            names = ", ".join(left_out[:3]) + ", ..." * (len(left_out) > 3)
             raise WorkloadError(
-                f"optimizer: {', '.join(left_out[:3])} and others are in no group; set requires_grad=False for what is not trained"
+                f"optimizer: parameters in no group: {names}; set requires_grad=False for what is not trained"
             )
         return optimizers
 
