@@ -73,7 +73,6 @@ HEADINGS = {
     "steps": "`runs/<run>/steps.csv.gz`: one row per step and rank",
     "ranks": "`runs/<run>/ranks.csv`: one row per rank",
     "monitor": "`runs/<run>/monitor/<host>.csv`, if requested: one row per device and sample",
-    "foreign": "`hpc_utils.records.foreign.load()`: all columns of `csv/runs.csv`, followed by these",
 }
 
 

@@ -23,7 +23,7 @@ from . import cluster, doctor, jobs, publish, run, study
 
 SECTIONS = {
     "Run": (run.run, run.discard, run.params, doctor.doctor, doctor.diagnose, doctor.bench, run.data),
-    "Study": (study.study, study.collect, study.report, study.explain, study.import_),
+    "Study": (study.study, study.collect, study.report, study.explain),
     "Cluster": (
         cluster.cluster, jobs.plan, jobs.submit, jobs.status, jobs.monitor, jobs.logs, jobs.cancel, jobs.retry, jobs.pull,
     ),

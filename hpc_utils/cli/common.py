@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 POSITIVE = click.IntRange(1)
 SET = "SET: a folder, a name under results/reference, or an alias of paper/paper.toml."
+FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 node_type_option = click.option(
     "--nodes-of",

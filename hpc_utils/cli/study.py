@@ -1,9 +1,8 @@
-"""`hpc study`, `collect`, `report`, `explain`, `import`: studies on this machine and what their records show."""
+"""`hpc study`, `collect`, `report`, `explain`: studies on this machine and what their records show."""
 
 from __future__ import annotations
 
 import json
-import shlex
 import sys
 import time
 from dataclasses import replace
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
     from hpc_utils.analyze.profiles.readers import Reports
 
 KERNELS = 10  # kernels that `hpc explain` lists
-FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @click.group()
@@ -291,92 +289,3 @@ def _print_kernels(reports: Reports) -> None:
     ]  # fmt: skip
     print_table(["share", "ms", "calls", "median us", "class", "kernel"], rows, text_columns=2)
     click.echo()
-
-
-@click.command("import")
-@click.argument("files", metavar="FILE.csv...", nargs=-1, required=True, type=FILE)
-@click.option(
-    "--map", "mapping", metavar="MAPPING.toml", type=FILE, required=True, help="The meaning of the columns."
-)
-@click.option(
-    "--as",
-    "name",
-    default="",
-    metavar="NAME",
-    show_default="name of the first FILE",
-    help="Folder under results/foreign.",
-)
-@click.option("--dry-run", is_flag=True, help="Check and print only; keep nothing.")
-def import_(files, mapping, name, dry_run):
-    """Read results measured elsewhere, and check them as our own.
-
-    Each row is a run or, if the mapping names a column for `epoch`, an epoch of the run that the file is about. They are
-    kept under results/foreign/NAME, a result set with records that chapters and documents read and name as imported. A
-    throughput that contradicts the time and samples of its row is corrected if the reason is known (a global count summed
-    over ranks); otherwise the row is refused, and the exit code is 1.
-    """
-    from hpc_utils.records import foreign, imported
-
-    name = name or files[0].stem
-    meaning = foreign.read_meaning(mapping, name)
-    is_by_epoch = "epoch" in meaning.columns
-    refused = {}
-    if not is_by_epoch:
-        if len(files) > 1:
-            raise click.UsageError(
-                "several files are a file for each run: name their column of epochs in the mapping"
-            )
-        refused = _check_table(files[0], mapping, name)
-    runs, unfit = imported.read_runs(files, mapping, name)
-    tables = _kernel_tables(runs)
-    if is_by_epoch:
-        refused = unfit
-        rows = [[run.run_id, str(len(run.epochs)), f"{run.throughput:,.4g}"] for run in runs]
-        print_table(["run", "epochs", "samples/s"], rows)
-    elif unfit:
-        place, why = next(iter(unfit.items()))
-        click.secho(f"{counted(len(unfit), 'row')} without a record, such as {place}: {why}", fg="yellow", err=True)
-    print_refused(refused, "" if is_by_epoch else "line ")
-    if not dry_run:
-        kept = foreign.keep({path.name if is_by_epoch else "source.csv": path for path in files}, mapping, name)
-        click.echo(f"kept: {kept}")
-    if runs and not dry_run:
-        command = shlex.join(["hpc", "import", *map(str, files), "--map", str(mapping), "--as", name])
-        imported.write_set(runs, meaning, name, command, tables)
-        click.echo(f"figures: `hpc chapter {imported.CHAPTER} --results {name} -p study={name}`")
-    sys.exit(1 if refused else 0)
-
-
-def _kernel_tables(runs):
-    """{file that a run names: its kernels as CSV}."""
-    from hpc_utils.analyze.profiles import readers
-    from hpc_utils.analyze.profiles.kernels import kernel_table, read_kernels
-
-    tables = {}
-    for path in {run.kernels for run in runs if run.kernels}:
-        table = kernel_table(readers.read_timelines(path)) if readers.kind(path) else read_kernels(path)
-        tables[path] = table.to_csv(index=False, lineterminator="\n")
-    return tables
-
-
-def _check_table(file, mapping, name):
-    """Print the efficiency and the verdicts of a table of runs; returns {line: why it is refused}."""
-    from hpc_utils.analyze.foreign import efficiency
-    from hpc_utils.records import foreign
-
-    runs, refused = foreign.read_table(file, mapping, name)
-    points = efficiency(runs).drop(columns="foreign").dropna(axis="columns", how="all")
-    if points.empty:
-        click.echo("no efficiency: no run on one rank of the same configuration, software and date")
-    else:
-        click.echo(points.to_string(index=False, na_rep="-", float_format="{:.4g}".format))
-    verdicts = runs.verdict.value_counts()
-    counts = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items())
-    click.echo(f"{counted(len(runs), 'run')}: {counts}")
-    consistent = runs[runs.verdict == foreign.Verdict.CONSISTENT]
-    difference = (consistent.reported_throughput / consistent.throughput - 1).abs().max()
-    if difference > 0:
-        click.echo(
-            f"throughput and samples / seconds differ by up to {difference:.2g} (`tolerance` in {mapping.name})"
-        )
-    return refused

@@ -28,7 +28,7 @@ from matplotlib import pyplot as plt
 from hpc_utils import paths, provenance, records
 from hpc_utils.analyze.table import KEY, Table
 from hpc_utils.plural import counted
-from hpc_utils.records import atomic, fingerprint, imported
+from hpc_utils.records import atomic, fingerprint, identity
 from hpc_utils.records.study import StudyIndex, Targets
 from hpc_utils.source_code import is_own
 
@@ -98,7 +98,7 @@ class Chapter:
         lines = [
             f"**{counted(len(self.runs), 'complete run')}**; {len(refused)} refused because their records contradict "
             f"themselves, {len(unfinished)} not complete.",
-            *(f"**imported, not measured here**: {name}" for name in imported.names(self.runs.hardware_id)),
+            *(f"**imported, not measured here**: {name}" for name in identity.imported_sets(self.runs.hardware_id)),
             *(f"refused: `{name}`: {why}" for name, why in refused.items()),
             *(f"{state}: `{name}`" for name, state in unfinished.items()),
             *(f"not applicable: {series}: {why}" for series, why in beyond),
@@ -177,7 +177,7 @@ class Chapter:
         if all are, what to run (`missing`) is shown."""
         drawn = [chart for chart in charts if chart.figure is not None]
         for chart in drawn:
-            if sets := imported.names(self.runs.hardware_id):
+            if sets := identity.imported_sets(self.runs.hardware_id):
                 style.mark(chart.figure, f"imported: {', '.join(sets)}")
             pdf = style.save(chart.figure, self.name(chart.name), self.results / "figures")
             self._add("figures", chart.name, chart.caption, chart.data, chart.runs, pdf, {"data": _csv(chart.data)})
@@ -244,7 +244,7 @@ class Chapter:
         if foreign := sorted(run_ids - order.keys()):
             raise ExportError(f"{name} rests on runs that {self.notebook} did not read: {', '.join(foreign)}")
         machines = self.runs.hardware_id[self.runs.run_id.isin(run_ids)]
-        if sets := imported.names(machines):
+        if sets := identity.imported_sets(machines):
             caption = f"{caption.rstrip('.')} (imported, not measured here: {', '.join(sets)})."
         self.items[kind][name] = {
             "caption": caption,

@@ -11,7 +11,6 @@ accounting   Slurm's accounting of the jobs that made runs
 fingerprint  detects changed evidence
 probes, compute_profile  measurements of machines
 study        the index of a study
-foreign      import of other people's tables; `imported` makes records of them
 
 """
 

@@ -38,6 +38,7 @@ from hpc_utils.config import ConfigError
 from . import atomic, claim, fingerprint, packed
 
 CHECKPOINTS, PROFILE, MONITOR, SACCT = "checkpoints", "profile", "monitor", "sacct.csv"
+KERNELS = "profile/kernels.csv"  # of an imported run: columns as of `analyze.profiles.kernels.kernel_table`
 
 Row = Mapping[str, Any]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from hpc_utils import source_code
@@ -20,6 +20,9 @@ from hpc_utils.config import RunConfig
 FORMER = {"overlap": True}
 # Options that cannot change a measurement.
 NOT_MEASURED = {"checkpoint_every", "checkpoint_minutes", "collective_timeout", "save_weights"}
+
+# Begins the `hardware_id` of runs measured elsewhere, before the name of their set.
+FOREIGN = "foreign:"
 
 # Columns of `schema.RUNS` in which runs of one configuration are equal. What is trained and how:
 TRAINED = ["workload", "dataset", "precision", "settings"]
@@ -53,6 +56,11 @@ def measured(config: RunConfig, world_size: int) -> dict[str, Any]:
     if source_code.is_own(config.workload):
         parameters |= {"dataset": "", "source": source_code.digest(config.workload)}
     return parameters
+
+
+def imported_sets(hardware_ids: Iterable[str]) -> list[str]:
+    """The imported result sets among these machines."""
+    return sorted({name.removeprefix(FOREIGN) for name in hardware_ids if str(name).startswith(FOREIGN)})
 
 
 def task(run: Mapping[str, Any]) -> str:

@@ -21,7 +21,7 @@ TABLES = {
     table: tuple(Column(name, *attributes) for name, attributes in columns.items())
     for table, columns in tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")).items()
 }
-RUNS, EPOCHS, ROUNDS, STEPS, RANKS, MONITOR, FOREIGN = TABLES.values()
+RUNS, EPOCHS, ROUNDS, STEPS, RANKS, MONITOR = TABLES.values()
 
 
 def names(columns: tuple[Column, ...]) -> list[str]:

@@ -17,8 +17,8 @@ import pandas as pd
 from hpc_utils.analyze import points, stats
 from hpc_utils.analyze.table import tabled
 from hpc_utils.plural import counted
-from hpc_utils.records import identity, imported, packed, schema
-from hpc_utils.records.folder import MONITOR
+from hpc_utils.records import identity, packed, schema
+from hpc_utils.records.folder import KERNELS, MONITOR
 
 from . import kernels
 from .judge import judge
@@ -169,10 +169,10 @@ def kernel_kinds(results: Path, runs: pd.DataFrame) -> pd.DataFrame:
     for run in runs.itertuples():
         name = f"{run.precision}, {counted(run.world_size, 'rank')}, batch {run.global_batch:g}"
         folder = results / run.path
-        if name in tables or not (pd.notna(run.profile) or imported.KERNELS in packed.names(folder)):
+        if name in tables or not (pd.notna(run.profile) or KERNELS in packed.names(folder)):
             continue
         if pd.isna(run.profile):
-            table = pd.read_csv(io.BytesIO(packed.content(folder / imported.KERNELS)))
+            table = pd.read_csv(io.BytesIO(packed.content(folder / KERNELS)))
         else:
             table = kernels.kernel_table(Profile(name, name, {run.run_id: [folder]}).timelines, "kind")
         tables[name] = table

@@ -15,7 +15,7 @@ from hpc_utils.analyze import cost, points
 from hpc_utils.plural import counted
 from hpc_utils.publish import formatting
 from hpc_utils.publish.address import relative
-from hpc_utils.records import imported
+from hpc_utils.records import identity
 from hpc_utils.records.folder import read_json
 
 from .sets import ResultSet, SetItem, Sets, source_line
@@ -71,7 +71,7 @@ def _software(result_set: ResultSet, runs: pd.DataFrame) -> str:
 
 def where(runs: pd.DataFrame) -> str:
     """`Slurm jobs 16 to 38, 41, 2026-11-24`, `directly on the machine, 2026-11-24`, or `imported, not measured here: v100`."""
-    if sets := imported.names(runs.hardware_id):
+    if sets := identity.imported_sets(runs.hardware_id):
         return f"imported, not measured here: {', '.join(sets)}"
     dates = " to ".join(sorted({str(day)[:10] for day in (runs.started.min(), runs.started.max())}))
     jobs = set(runs.job_id.dropna().astype(int))

@@ -13,7 +13,7 @@ from hpc_utils.plural import counted
 from hpc_utils.publish import cells, exports, staleness
 from hpc_utils.publish.cells import UnknownCell
 from hpc_utils.publish.formatting import first_names
-from hpc_utils.records import imported
+from hpc_utils.records import identity
 
 from .project import DocumentEntry, Project, ProjectError, read_project
 
@@ -38,7 +38,7 @@ class SetItem:
     @property
     def is_imported(self) -> bool:
         """Whether a run behind it is imported."""
-        return bool(imported.names(self.page["runs"][run]["hardware_id"] for run in self.content.runs))
+        return bool(identity.imported_sets(self.page["runs"][run]["hardware_id"] for run in self.content.runs))
 
     @property
     def full(self) -> str:
@@ -55,7 +55,7 @@ def source_line(values: Collection[SetItem]) -> str:
     runs = {(value.alias, run): value.page["runs"][run] for value in values for run in value.content.runs}
     if runs:
         parts.append(counted(len(runs), "run"))
-        if imported_sets := imported.names(run["hardware_id"] for run in runs.values()):
+        if imported_sets := identity.imported_sets(run["hardware_id"] for run in runs.values()):
             parts.append(f"imported, not measured here: {', '.join(imported_sets)}")
         elif commits := sorted({run["commit"][:SHORT] for run in runs.values() if run["commit"]}):
             parts.append(f"{_noun('commit', commits)} {first_names(commits)}")

@@ -1,18 +1,18 @@
-"""Efficiency of foreign runs, from hand-made frames: as reported and corrected, and which baseline."""
+"""Efficiency of imported runs, from hand-made frames: as reported and corrected, and which baseline."""
 
 from __future__ import annotations
 
 import pandas as pd
 import pytest
 
-from hpc_utils.analyze import foreign
-from hpc_utils.records import schema
+from companions.imports.efficiency import efficiency
+from companions.imports.tables import COLUMNS
 
 
 def run(world: int, throughput: float, *, factor: float = 1.0, parallel: str | None = "ddp", **other) -> dict:
     """A run of a fixed global batch of 256; `factor` times as fast as it was by its authors' report."""
-    row = dict.fromkeys([*schema.names(schema.RUNS), *schema.names(schema.FOREIGN)]) | {
-        "run_id": f"{parallel}{world}-{throughput}", "foreign": "theirs", "hardware_id": "foreign:theirs",
+    row = dict.fromkeys(COLUMNS) | {
+        "run_id": f"{parallel}{world}-{throughput}", "hardware_id": "foreign:theirs",
         "workload": "resnet18", "parallel": parallel, "world_size": world, "global_batch": 256,
         "batch_per_device": 256 // world, "throughput": throughput, "reported_throughput": factor * throughput,
         "verdict": "consistent" if factor == 1 else "counted once per rank",
@@ -21,7 +21,7 @@ def run(world: int, throughput: float, *, factor: float = 1.0, parallel: str | N
 
 
 def table(*runs: dict) -> pd.DataFrame:
-    return foreign.efficiency(pd.DataFrame(runs))
+    return efficiency(pd.DataFrame(runs))
 
 
 def test_reported_beside_corrected() -> None:
@@ -51,7 +51,6 @@ def test_weak_scaling_has_a_fixed_batch_per_device() -> None:
 
 def test_runs_of_different_sets_are_not_pooled() -> None:
     runs = [run(1, 1000), run(4, 3600)]
-    other = {"foreign": "another", "hardware_id": "foreign:another"}
+    other = {"hardware_id": "foreign:another"}
     points = table(*runs, *(row | other | {"run_id": f"other-{row['run_id']}"} for row in runs))
     assert len(points) == 4 and set(points.repeats) == {1}
-    assert set(points.foreign) == {"theirs", "another"}

@@ -1,8 +1,6 @@
-"""Import of other people's results: a CSV file, and a TOML file that names its columns in our terms.
+"""Other people's tables of results: a CSV file, and a TOML file that names its columns in our terms.
 
-    runs, refused = foreign.read_table(Path("theirs.csv"), Path("theirs.toml"), "thesis-2024")
-    foreign.keep(Path("theirs.csv"), Path("theirs.toml"), "thesis-2024")  # results/foreign/thesis-2024/
-    runs = foreign.load()  # one frame; its column `foreign` names the set
+    table, refused = tables.read_table(Path("theirs.csv"), Path("theirs.toml"), "thesis-2024")
 
 `results/README.md` explains the mapping file. The throughput of a row must equal its samples / seconds within a tolerance. Two
 errors are corrected: global samples counted once per rank, and the samples of one rank taken for all. Any other row is refused.
@@ -23,15 +21,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, FiniteFloat, PositiveFloat, PositiveInt, ValidationError, create_model
 
 from hpc_utils import paths, toml_config
+from hpc_utils.records import checks, schema
+from hpc_utils.records.identity import FOREIGN
 from hpc_utils.toml_config import Strict
-
-from . import checks, schema
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Line = Annotated[str, Field(min_length=1, pattern=r"^[^\x00-\x1f\x7f]*$")]
-PREFIX = "foreign:"  # of the hardware_id of imported runs
 WORDS = ("workload", "dataset", "parallel", "precision", "device", "device_name", "software", "date", "variant")
 COUNTS = ("world_size", "nodes", "ranks_per_node", "global_batch", "batch_per_device", "steps", "repeat")
 AMOUNTS = ("samples", "seconds", "throughput")
@@ -55,7 +52,9 @@ class FileValues(Values):
     kernels: Line | None = None
 
 
-COLUMNS = [*schema.names(schema.RUNS), *schema.names(schema.FOREIGN)]
+# Of a table of runs: `torch` holds their software and `started` their date; `throughput` is the corrected one, samples/s over all ranks,
+# `reported_throughput` that of the authors; `line` is that of the file. What it does not state is empty.
+COLUMNS = [*schema.names(schema.RUNS), "line", "reported_throughput", "verdict"]
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
@@ -119,7 +118,7 @@ def number(text: str, style: Format) -> str:
 
 
 def read_table(path: Path, mapping_path: Path, name: str) -> tuple[pd.DataFrame, dict[int, str]]:
-    """The runs in the CSV at `path`, columns as in `schema.RUNS` and `schema.FOREIGN`, and {line: why it is refused}.
+    """The runs in the CSV at `path`, columns `COLUMNS`, and {line: why it is refused}.
 
     Raises:
         OSError: a file cannot be read.
@@ -136,7 +135,7 @@ def read_table(path: Path, mapping_path: Path, name: str) -> tuple[pd.DataFrame,
         else:
             runs[run] = values | {"line": line, "run_id": f"{name}:{line}"}
     frame = pd.DataFrame(list(runs.values())).rename(columns={"software": "torch", "date": "started"})
-    frame = frame.assign(foreign=name, hardware_id=PREFIX + name)
+    frame = frame.assign(hardware_id=FOREIGN + name)
     return frame.reindex(columns=COLUMNS), refused
 
 
@@ -269,16 +268,3 @@ def keep(files: Mapping[str, Path], mapping_path: Path, name: str) -> Path:
         shutil.copyfile(path, folder / file)
     shutil.copyfile(mapping_path, folder / "mapping.toml")
     return folder
-
-
-def load(results: Path | None = None) -> pd.DataFrame:
-    """The runs of all foreign tables of runs, read and checked anew; columns as in `schema.RUNS` and `schema.FOREIGN`.
-
-    Raises:
-        ForeignError: a set cannot be used.
-    """
-    import pandas as pd
-
-    tables = sorted(((results or paths.results()) / "foreign").glob("*/source.csv"))
-    frames = [read_table(table, table.with_name("mapping.toml"), table.parent.name)[0] for table in tables]
-    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=COLUMNS)

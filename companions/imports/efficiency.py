@@ -5,37 +5,27 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from hpc_utils.records import foreign
+from hpc_utils.analyze import scaling
 
-from . import scaling
-from .table import tabled
+from .tables import Verdict
 
 COLUMNS = [
-    "foreign", *("workload", "dataset", "precision", "device_name"), *("software", "date"), "parallel", "kind", "batch", "baseline", "world_size", "nodes",
+    *("workload", "dataset", "precision", "device_name"), *("software", "date"), "parallel", "kind", "batch", "baseline", "world_size", "nodes",
     *("reported", "efficiency", "efficiency_low", "efficiency_high", "repeats", "throughput", "verdict"),
 ]  # fmt: skip
 
 
-@tabled(
-    "foreign",
-    "Efficiency of runs that others measured.",
-    "foreign parallel kind world_size reported efficiency verdict",
-    measure="efficiency",
-    missing="`hpc import`",
-)
-def efficiency(runs: pd.DataFrame | None = None) -> pd.DataFrame:
-    """`scaling.efficiency` of imported runs against the headline baseline; `runs`: as of `records.foreign.load` (default: all).
+def efficiency(runs: pd.DataFrame) -> pd.DataFrame:
+    """`scaling.efficiency` of the runs of `tables.read_table` against the headline baseline.
 
     Columns: `COLUMNS`; efficiency, efficiency_low, efficiency_high: from samples and seconds; reported: from the reported throughput, NaN where there
     is none; verdict: of the runs behind the point.
     """
-    runs = foreign.load() if runs is None else runs
     corrected = _efficiency(runs, runs.throughput)
     reported = _efficiency(runs, runs.reported_throughput.fillna(runs.throughput))
     verdicts = runs.set_index("run_id").verdict
     corrected["verdict"] = [", ".join(sorted(set(verdicts[list(names)]))) for names in corrected.runs]
-    corrected["reported"] = reported.efficiency.mask(corrected.verdict == foreign.Verdict.COMPUTED)
-    corrected["foreign"] = corrected.hardware_id.str.removeprefix("foreign:")
+    corrected["reported"] = reported.efficiency.mask(corrected.verdict == Verdict.COMPUTED)
     corrected["software"] = corrected.torch
     corrected["date"] = corrected.settings
     return corrected[COLUMNS]

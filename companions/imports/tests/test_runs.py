@@ -14,8 +14,7 @@ from hpc_utils import paths, records
 from hpc_utils.cli import main
 from hpc_utils.publish import exports
 from hpc_utils.publish.documents.sets import ResultSet, Sets, source_line
-
-from .documents.test_build import text
+from tests.publish.documents.test_build import text
 
 PAGE = paths.root() / "docs/your-model.md"
 SECTION = PAGE.read_text().partition("## Results at hand")[2]
@@ -118,7 +117,7 @@ def test_a_file_that_was_not_given_is_named(desk: Path, results: Path, was: str,
 
 
 def test_a_trace_gives_the_time_by_kind_of_kernel(desk: Path, results: Path) -> None:
-    from ..analyze.profiles.torch_traces import real
+    from tests.analyze.profiles.torch_traces import real
 
     trace = next(path for path in sorted(real("8xH100-compiled").rglob("*")) if path.is_file())
     (desk / "runs.toml").write_text(MAPPING.replace("kernels.csv", str(trace)))

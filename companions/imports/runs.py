@@ -1,9 +1,9 @@
 """Imported rows as ordinary records of runs: a result set of their own, `results/foreign/<name>/`, that chapters and documents read.
 
-    runs, refused = imported.read_runs([Path("fp32.csv"), Path("fp16.csv")], Path("runs.toml"), "v100")
-    imported.write_set(runs, Path("runs.toml"), "v100", "hpc import fp32.csv fp16.csv --map runs.toml --as v100")
+    runs, refused = read_runs([Path("fp32.csv"), Path("fp16.csv")], Path("runs.toml"), "v100")
+    write_set(runs, meaning, "v100", "hpc import fp32.csv fp16.csv --map runs.toml --as v100", {})
 
-Their `hardware_id` begins with `foreign.PREFIX` and their provenance has `imported` in place of a digest: nothing in them is measured by
+Their `hardware_id` begins with `identity.FOREIGN` and their provenance has `imported` in place of a digest: nothing in them is measured by
 this project.
 """
 
@@ -17,22 +17,23 @@ from pathlib import Path
 from typing import Any
 
 from hpc_utils import paths
+from hpc_utils.records import identity, schema
+from hpc_utils.records.folder import KERNELS, RunFolder
+from hpc_utils.records.identity import FOREIGN
+from hpc_utils.records.study import ReportChapter, StudyIndex, StudyRun
 
-from . import foreign, identity, schema
-from .folder import RunFolder
-from .foreign import ForeignError, Meaning
-from .study import ReportChapter, StudyIndex, StudyRun
+from . import tables
+from .tables import ForeignError, Meaning
 
 CHAPTER = "06_paper_figures"
 PARAMETERS = ("workload", "dataset", "parallel", "precision", "global_batch", "batch_per_device", "repeat", "variant")
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 COLUMNS = [*schema.names(schema.EPOCHS), "utilisation"]  # of the rows of epochs
-KERNELS = "profile/kernels.csv"  # of a run: columns as of `analyze.profiles.kernels.kernel_table`
 
 
 @dataclass(frozen=True)
 class ImportedRun:
-    """`values` of `foreign.read_row` that all its `epochs` share; `kernels`: the file that the mapping names, or None."""
+    """`values` of `tables.read_row` that all its `epochs` share; `kernels`: the file that the mapping names, or None."""
 
     run_id: str
     file: Path
@@ -46,13 +47,6 @@ class ImportedRun:
         return sum(epoch["samples"] for epoch in self.epochs) / sum(epoch["seconds"] for epoch in self.epochs)
 
 
-def names(hardware_ids: Iterable[str]) -> list[str]:
-    """The imported sets among these machines."""
-    return sorted(
-        {name.removeprefix(foreign.PREFIX) for name in hardware_ids if str(name).startswith(foreign.PREFIX)}
-    )
-
-
 def read_runs(files: Iterable[Path], mapping_path: Path, name: str) -> tuple[list[ImportedRun], dict[str, str]]:
     """The runs in these CSV files, a row for each run or, with a column for `epoch`, for each epoch; and {file:line: why it is refused}.
 
@@ -61,7 +55,7 @@ def read_runs(files: Iterable[Path], mapping_path: Path, name: str) -> tuple[lis
         ForeignError: a file, the mapping or the name cannot be used; two runs are the same.
     """
     files = list(files)
-    meaning = foreign.read_meaning(mapping_path, name)
+    meaning = tables.read_meaning(mapping_path, name)
     given = {key for path in files for key in (path.name, path.stem)}
     if absent := sorted({*meaning.runs, meaning.reference or files[0].name} - given):
         raise ForeignError(f"{mapping_path} is about {absent[0]}: no such file was given")
@@ -71,8 +65,8 @@ def read_runs(files: Iterable[Path], mapping_path: Path, name: str) -> tuple[lis
         table = meaning.runs.get(path.name) or meaning.runs.get(path.stem)
         own_values = table.model_dump(exclude_none=True) if table else {}
         kernels = own_values.pop("kernels", None)
-        constants = foreign.Values(**meaning.constants.model_dump(exclude_none=True) | own_values)
-        rows, faults = foreign.read_rows(path, meaning.model_copy(update={"constants": constants}))
+        constants = tables.Values(**meaning.constants.model_dump(exclude_none=True) | own_values)
+        rows, faults = tables.read_rows(path, meaning.model_copy(update={"constants": constants}))
         refused |= {f"{path.name}:{line}": why for line, why in faults.items()}
         for line, values in rows.items():
             try:
@@ -94,7 +88,7 @@ def read_runs(files: Iterable[Path], mapping_path: Path, name: str) -> tuple[lis
 def _run_id(values: Mapping[str, Any], name: str) -> str:
     parameters = _parameters(values)
     state = values.get("software", "") + values["date"]
-    return identity.run_id(parameters, **_layout(values), hardware=foreign.PREFIX + name + state)
+    return identity.run_id(parameters, **_layout(values), hardware=FOREIGN + name + state)
 
 
 def _layout(values: Mapping[str, Any]) -> dict[str, int]:
@@ -133,14 +127,14 @@ def _epoch(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write_set(
-    runs: Iterable[ImportedRun], meaning: Meaning, name: str, command: str, tables: Mapping[Path, str]
+    runs: Iterable[ImportedRun], meaning: Meaning, name: str, command: str, kernels: Mapping[Path, str]
 ) -> None:
-    """Write the runs, and a study of them, to `results/foreign/<name>/`; `tables`: the kernels of each file that a run names, as CSV."""
+    """Write the runs, and a study of them, to `results/foreign/<name>/`; `kernels`: those of each file that a run names, as CSV."""
     runs = list(runs)
     with paths.results_at(paths.results() / "foreign" / name):
         shutil.rmtree(paths.runs(), ignore_errors=True)
         for run in runs:
-            _write_run(run, meaning, name, tables)
+            _write_run(run, meaning, name, kernels)
         reference = [run.run_id for run in runs if meaning.reference in (run.file.name, run.file.stem)]
         StudyIndex(
             name=name,
@@ -162,14 +156,14 @@ def write_set(
         ).write()
 
 
-def _write_run(run: ImportedRun, meaning: Meaning, name: str, tables: Mapping[Path, str]) -> None:
+def _write_run(run: ImportedRun, meaning: Meaning, name: str, kernels: Mapping[Path, str]) -> None:
     values = run.values
     ranks = values["world_size"]
     device = values.get("device_name")
     folder = RunFolder(paths.runs() / run.run_id)
     folder.path.mkdir(parents=True)
     parameters = _parameters(values)
-    machine = {"device": values.get("device", "cuda"), "hardware_id": foreign.PREFIX + name}
+    machine = {"device": values.get("device", "cuda"), "hardware_id": FOREIGN + name}
     folder.write_json(
         "run.json", {"config": parameters, **parameters, "world_size": ranks, **_layout(values), **machine}
     )
@@ -179,7 +173,7 @@ def _write_run(run: ImportedRun, meaning: Meaning, name: str, tables: Mapping[Pa
             "imported": {"title": meaning.title, "source": meaning.source, "file": run.file.name},
             "collected_at": values["date"],
             "versions": {"torch": values.get("software")},
-            "hardware_id": foreign.PREFIX + name,
+            "hardware_id": FOREIGN + name,
             "hardware": {"gpus": [{"name": device}]} if device else {},
             "faults": [f"imported from {run.file.name}, not measured here: {meaning.source}"],
         },
@@ -190,5 +184,5 @@ def _write_run(run: ImportedRun, meaning: Meaning, name: str, tables: Mapping[Pa
     folder.write_table("ranks.csv", schema.names(schema.RANKS), rank_rows)
     if run.kernels:
         (folder.path / KERNELS).parent.mkdir()
-        (folder.path / KERNELS).write_text(tables[run.kernels])
+        (folder.path / KERNELS).write_text(kernels[run.kernels])
     folder.set_status("complete")

@@ -1,0 +1,1 @@
+"""Results measured elsewhere: tables of runs or epochs become a result set that chapters and documents read."""
