@@ -68,7 +68,7 @@ bench: $(VENV)/.installed-dev ## Measure side by side in five minutes (BENCH=--f
 	$(BIN)/python -m benchmarks $(BENCH)
 
 gpu-day: $(VENV)/.installed-dev ## Measure one GPU, in an order of worth (GPU_DAY=--rehearse on a CPU); docs/gpu-day.md
-	PYTHON=$(abspath $(BIN))/python jobs/gpu-day.sh $(GPU_DAY)
+	PYTHON=$(abspath $(BIN))/python benchmarks/gpu_day/gpu-day.sh $(GPU_DAY)
 
 soak: $(VENV)/.installed-dev ## The long fault tests
 	$(BIN)/python -m pytest -m soak $(TESTS)

@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.gpu_day import bundle
 from hpc_utils import paths, records
 from hpc_utils.launch.slurm_commands import clean_environment
 from hpc_utils.provenance import git
 from hpc_utils.publish.release.crate import ReleaseRefused
 from hpc_utils.records.folder import read_json
-from jobs import bundle
 
 ROOT = paths.root()
 STEPS = [
@@ -126,7 +126,7 @@ def runs(work: Path) -> dict[str, str]:
 
 def test_a_day_without_time_says_that_there_is_more(tmp_path: Path) -> None:
     environment = clean_environment() | {"PYTHON": "/bin/false", "HPC_RESULTS": str(tmp_path)}
-    command = [ROOT / "jobs/gpu-day.sh", "--rehearse"]
+    command = [ROOT / "benchmarks/gpu_day/gpu-day.sh", "--rehearse"]
     done = subprocess.run([*command, "--minutes", "0"], env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 75 and "doctor" in done.stdout
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
@@ -159,5 +159,5 @@ def test_no_bundle_over_another_nor_without_wheels(tmp_path: Path) -> None:
 def test_a_shell_finds_no_fault_in_the_scripts() -> None:
     if (checker := shutil.which("shellcheck")) is None and not os.environ.get("CI"):
         pytest.skip("no shellcheck here")
-    scripts = [ROOT / "jobs/gpu-day.sh", ROOT / "jobs/bundle-start.sh"]
+    scripts = [ROOT / "benchmarks/gpu_day/gpu-day.sh", ROOT / "benchmarks/gpu_day/start.sh"]
     assert subprocess.run([checker, *scripts], capture_output=True, text=True, timeout=60).stdout == ""

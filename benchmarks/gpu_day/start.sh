@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Starts what jobs/bundle.py packed, on a machine without network: unpacks it, runs the GPU day, packs the results.
+# Starts what benchmarks/gpu_day/bundle.py packed, on a machine without network: unpacks it, runs the GPU day, packs the results.
 set -uo pipefail
 
-usage="usage: bash start.sh [--work FOLDER] [--output FOLDER] [--size MIB] [options of jobs/gpu-day.sh]
+usage="usage: bash start.sh [--work FOLDER] [--output FOLDER] [--size MIB] [options of benchmarks/gpu_day/gpu-day.sh]
   --work FOLDER     where the bundle is unpacked and runs (default: ~/gpu-day); pieces that arrive one after another are
                     gathered there: call start.sh with each lot
   --output FOLDER   where the results go, as results.tar.gz.NN (default: beside start.sh); what is packed there already is
@@ -44,7 +44,7 @@ if [ -e "$output/results.tar.gz.00" ]; then # of another machine, or of this one
 fi
 
 export PYTHONPATH=$work/code:$work/site HPC_DATA=$work/data HPC_RESULTS=$work/results
-code/jobs/gpu-day.sh "${rest[@]}" &
+code/benchmarks/gpu_day/gpu-day.sh "${rest[@]}" &
 child=$! status=0
 trap 'kill -TERM $child' TERM INT
 while kill -0 $child 2>/dev/null; do

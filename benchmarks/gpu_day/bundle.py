@@ -1,6 +1,6 @@
 """A bundle for a machine without network: this commit, missing packages and data sets, in pieces, with a start script.
 
-    python jobs/bundle.py gpu-day --have packages.txt --python 3.12 --extra mpi --extra cuda
+    python benchmarks/gpu_day/bundle.py gpu-day --have packages.txt --python 3.12 --extra mpi --extra cuda
     bash gpu-day/start.sh --minutes 25                         there: docs/gpu-day.md
 
 It contains HEAD without the committed results. torch and torchvision are expected on the machine.
@@ -115,7 +115,7 @@ def make(
                     packed.add(folder, f"data/{name}")
     pieces = _cut(archive, piece)
     (out / "SHA256SUMS").write_text("".join(f"{manifest.of_file(path)}  {path.name}\n" for path in pieces))
-    (out / "start.sh").write_bytes(git(root, "show", "HEAD:jobs/bundle-start.sh"))
+    (out / "start.sh").write_bytes(git(root, "show", "HEAD:benchmarks/gpu_day/start.sh"))
 
 
 def missing(there: Machine, extras: Sequence[str] = ()) -> list[str]:

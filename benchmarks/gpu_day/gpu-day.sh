@@ -20,7 +20,7 @@ done
 [[ $minutes =~ ^[0-9]+$ ]] || { echo "gpu-day.sh: --minutes takes a whole number, not $minutes" >&2 && exit 2; }
 seconds=$((10#$minutes * 60))
 
-cd "$(dirname "$0")/.." || exit
+cd "$(dirname "$0")/../.." || exit
 python=${PYTHON:-python3}
 hpc=("$python" -m hpc_utils.cli)
 resnet=(-p workload=resnet18 -p dataset=cifar10 -p precision=bf16 -p channels_last=true)
