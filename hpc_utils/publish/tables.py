@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from html import escape
 from numbers import Number
 from typing import Any
 
@@ -23,6 +24,7 @@ from .quantities import catalogue, quantity
 Row = Mapping[str, Any]
 Writer = Callable[[Row], str]
 MOST_ROWS = 60  # of a shown table
+MOST_COLUMNS = 8
 
 
 def text_table(rows: pd.DataFrame, columns: Mapping[str, Writer]) -> pd.DataFrame:
@@ -48,6 +50,7 @@ def measured(column: str, scale: float = 1.0) -> Writer:
 def readable(data: pd.DataFrame, columns: Sequence[str] = (), measure: str = "") -> tuple[str, str]:
     """A table, or its `columns`, for a reader, as HTML and as text: headings with units, numbers with their intervals.
 
+    Of more than `MOST_COLUMNS`, those that are equal in all rows become a line, and the rest is folded below the table.
     `measure`: the column whose unit each row names in the column `unit`, if there is one.
     """
     hidden = {column for column in data if column in BEHIND or column.endswith(("_low", "_high", "_runs"))}
@@ -57,12 +60,29 @@ def readable(data: pd.DataFrame, columns: Sequence[str] = (), measure: str = "")
     headings = [_heading(name, data[name], name == by_row) for name in names]
     rows = data.head(MOST_ROWS).to_dict("records")
     cells = pd.DataFrame([[_cell(row, name, name == by_row) for name in names] for row in rows], columns=headings)
-    with pd.option_context("display.max_colwidth", None):
-        html = cells.to_html(index=False, escape=True, border=0)
+    html = _folded(cells)
     for name, heading in zip(names, headings, strict=True):
         html = html.replace(f"<th>{heading}</th>", f'<th title="{quantity(name).means}">{heading}</th>', 1)
     more = f"\n({len(data) - MOST_ROWS} further rows)" if len(data) > MOST_ROWS else ""
     return html + more, cells.to_string(index=False) + more
+
+
+def _folded(cells: pd.DataFrame) -> str:
+    equal = cells.nunique().eq(1) if cells.shape[1] > MOST_COLUMNS and len(cells) > 1 else []
+    common = [f"{heading} {escape(values.iloc[0])}" for heading, values in cells.loc[:, equal].items()]
+    line = f"<p>In all rows: {', '.join(common)}.</p>" if common else ""
+    cells = cells.drop(columns=cells.columns[equal])
+    html = line + _html(cells.iloc[:, :MOST_COLUMNS])
+    if cells.shape[1] > MOST_COLUMNS:
+        further = cells.iloc[:, [0, *range(MOST_COLUMNS, cells.shape[1])]]
+        names = ", ".join(further.columns[1:])
+        html += f"<details><summary>Further columns: {names}</summary>{_html(further)}</details>"
+    return html
+
+
+def _html(cells: pd.DataFrame) -> str:
+    with pd.option_context("display.max_colwidth", None):
+        return cells.to_html(index=False, escape=True, border=0)
 
 
 def _heading(column: str, values: pd.Series, by_row: bool) -> str:

@@ -69,6 +69,18 @@ def test_a_long_table_is_shown_to_a_limit() -> None:
     assert text.endswith("(5 further rows)") and len(text.splitlines()) == tables.MOST_ROWS + 2
 
 
+def test_a_wide_table_folds_after_what_is_equal_in_all_rows() -> None:
+    wide = pd.DataFrame({"workload": "cnn"} | {f"column{number}": [number, number + 0.5] for number in range(10)})
+    html, text = tables.readable(wide)
+    assert "workload cnn" in html.partition("<table")[0]
+    shown, folded = html.split("<details>")
+    assert len(BeautifulSoup(shown, "html.parser").select("th")) == 8
+    headings = [heading.text for heading in BeautifulSoup(folded, "html.parser").select("th")]
+    assert headings == ["column0", "column8", "column9"]
+    assert "column9" in text and "workload" in text
+    assert "<details>" not in tables.readable(wide.iloc[:, :8])[0]
+
+
 def test_the_comparison_names_what_differs_and_its_reference() -> None:
     runs = study(strong={"1x2": 0.9})
     runs = pd.concat([runs, runs.assign(run_id=runs.run_id + "x", settings='compile="default"')], ignore_index=True)
