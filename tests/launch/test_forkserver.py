@@ -142,6 +142,7 @@ def test_cuda_threads_or_changed_code_are_refused(monkeypatch: pytest.MonkeyPatc
             assert reason in preload.refusal()
 
 
+@pytest.mark.soak
 def test_a_script_without_a_guard_may_start_a_run(bench: Bench) -> None:
     """multiprocessing would run it again in every rank."""
     script = bench.folder / "script.py"

@@ -190,6 +190,7 @@ def test_exit_and_interrupt_reach_the_caller_and_are_kept(source, kind):
     assert not after.outputs
 
 
+@pytest.mark.soak
 def test_plain_papermill_makes_a_complete_run(tmp_path, bench):
     path = bench.notebook(TRAIN, "result.run_id", parameters=PARAMETERS + 'parallel = "none"\n')
     command = [sys.executable, "-m", "papermill", path, "out.ipynb", "-p", "epochs", "2", "--engine", "hpc"]

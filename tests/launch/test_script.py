@@ -206,6 +206,7 @@ def test_a_loop_started_by_hand_is_identified_by_its_code(bench: Bench) -> None:
     assert len(set(records.load(bench.results).runs.settings)) == 2, "not repeats of one point"
 
 
+@pytest.mark.soak
 def test_a_loop_started_by_hand_is_identified_by_its_options(bench: Bench) -> None:
     script = write_loop(bench.folder, SEEDED)
     environment = workspace.child_environment() | {"HPC_RESULTS": str(bench.results)}

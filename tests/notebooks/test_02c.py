@@ -13,6 +13,7 @@ from hpc_utils.publish.chapters import execute
 from .chapters import said
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(200)
 def test_plain_ddp_learns_what_train_learns(results: Path, tmp_path: Path) -> None:
     output = execute(paths.notebooks() / "02c_plain_ddp.ipynb", tmp_path / "out.ipynb", epochs=2)

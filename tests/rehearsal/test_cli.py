@@ -86,6 +86,7 @@ def desk(slurm_installed: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         rehearsal.down()
 
 
+@pytest.mark.soak
 def test_a_killed_cluster_leaves_status_logs_and_cancel_to_tell_what_is_recorded(desk: Desk) -> None:
     desk.hpc("submit", desk.study(ranks="[1]"), "--cluster", "rehearsal")
     job = submissions(desk)[0]["jobs"][0]["id"]

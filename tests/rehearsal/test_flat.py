@@ -33,6 +33,7 @@ cluster.down()
 """
 
 
+@pytest.mark.soak
 def test_nodes_that_share_a_core_say_so_and_lose_power_alone(tmp_path: Path) -> None:
     usable = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(usable)})

@@ -71,6 +71,7 @@ def limit(desk: Desk, job: str, minutes: int) -> None:
     desk.run("scontrol", "update", f"JobId={job}", f"TimeLimit={minutes}")
 
 
+@pytest.mark.soak
 def test_time_limit_then_checkpoint_requeue_and_resume(desk: Desk, uninterrupted: Weights) -> None:
     """USR1 before the time limit; the job goes back into the queue and ends as if nothing had been. Each attempt copies the data sets to
     the nodes' disk."""

@@ -20,6 +20,7 @@ def name(slurm_installed: None) -> Iterator[str]:
     rehearsal.down(name)
 
 
+@pytest.mark.soak
 def test_a_job_of_the_next_cluster_is_not_the_one_that_had_its_id(name: str, tmp_path: Path) -> None:
     before = Desk(tmp_path / "desk", rehearsal.up(name, nodes=1, lasting=False))
     study = before.study(ranks="[1]")

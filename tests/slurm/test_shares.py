@@ -40,6 +40,7 @@ def own_desk(tmp_path: Path) -> Iterator[Desk]:
     cluster.down()
 
 
+@pytest.mark.soak
 def test_each_node_is_its_share_and_one_process_warms_all(own_desk: Desk) -> None:
     study = own_desk.folder / "three.toml"
     study.write_text(STUDY)

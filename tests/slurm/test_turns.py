@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from hpc_utils import records
 
 from .conftest import Desk, submissions
 
 
+@pytest.mark.soak
 def test_runs_of_a_repeat_take_turns_in_one_job(desk: Desk) -> None:
     study = desk.study()
     study.write_text(study.read_text().replace("steps_per_epoch = 6", "steps_per_epoch = 12"))

@@ -29,6 +29,7 @@ def test_each_side_measures_something() -> None:
     assert len(found := json.loads(done.stdout)) == 6 and min(found) > 0
 
 
+@pytest.mark.soak
 def test_steps_stand_beside_ddps_with_their_share_of_the_roofline() -> None:
     rows = list(mpi_step.run(measure.Options(quick=True)))
     assert [row.variant for row in rows] == ["torch", "DDP, one rank", "ours"]

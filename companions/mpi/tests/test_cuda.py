@@ -14,6 +14,7 @@ from numba import cuda as numba_cuda
 from companions.mpi import cuda
 from companions.mpi.strategy import framework
 from hpc_utils.config import ConfigError
+from tests.support import soak
 
 FLOATS, TABLE, BYTES, LONGS = float32[::1], int32[::1], uint8[::1], int64[::1]
 MATRIX = FLOATS, TABLE, TABLE
@@ -55,7 +56,7 @@ def test_packages_that_do_not_fit_are_named_in_one_line(error: Exception, monkey
     assert "\n" not in str(found.value)
 
 
-@pytest.mark.parametrize("capability", [(8, 0), (9, 0)])
+@pytest.mark.parametrize("capability", [(8, 0), soak((9, 0))])
 def test_kernels_compile_to_ptx_in_single_precision(capability: tuple[int, int]) -> None:
     kernels = {name for name, value in vars(cuda).items() if isinstance(value, type(cuda.sgd))}
     assert kernels - {"thread", "read", "multiplied"} == SIGNATURES.keys()

@@ -135,6 +135,7 @@ def test_the_doctors_answers_and_measured_collectives_complete_the_page(results:
     assert ["broadcast", "1 MiB", "2", "1", "4", "0.524"] in rows
 
 
+@pytest.mark.soak
 def test_five_collectives_are_measured_on_two_ranks(results: Path) -> None:
     done = CliRunner().invoke(main, ["bench", "collectives", "--nproc", "2", "--repeats", "2"])
     assert done.exit_code == 0, done.output
