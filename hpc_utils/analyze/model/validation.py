@@ -256,14 +256,19 @@ def conclusions(accuracy: pd.DataFrame, limits: pd.DataFrame) -> Iterator[str]:
         if row.points == "held out":
             yield (
                 f"The model predicts the time of a step of {counted(row.count, 'configuration')} that it has not seen with a median error of "
-                f"{row.median_error:.1%}, at worst {row.worst_error:.1%}; {row.inside} lie in its 95 % interval."
+                f"{100 * row.median_error:.1f} %, at worst {100 * row.worst_error:.1f} %; {row.inside} lie in its 95 % interval."
             )
+    links: dict[tuple[str, str], list[str]] = {}
     for row in limits.itertuples():
         size = f"{row.batch:g} samples {'in all' if row.kind == 'strong' else 'a rank'}"
         limit = "at least 70 % up to" if pd.isna(row.below_from) else "possibly below 70 % from"
-        yield (
-            f"{row.kind} scaling, {size}, over {row.gbit:g} Gbit/s: {limit} {row.world_size:,} ranks, {row.efficiency:.0%} [{row.efficiency_low:.0%}, {row.efficiency_high:.0%}] there"
-            f", limited by {row.bottleneck}{' (extrapolation)' if row.extrapolation else ''}."
+        efficiency, low, high = (100 * value for value in (row.efficiency, row.efficiency_low, row.efficiency_high))
+        outcome = (
+            f"{limit} {row.world_size:,} ranks, {efficiency:.0f} % [{low:.0f}, {high:.0f}] there, "
+            f"limited by {row.bottleneck}{' (extrapolation)' if row.extrapolation else ''}."
         )
+        links.setdefault((f"{row.kind} scaling, {size}", outcome), []).append(f"{row.gbit:g}")
+    for (scaling, outcome), rates in links.items():
+        yield f"{scaling}, over {', '.join(rates)} Gbit/s: {outcome}"
     if len(limits) and accuracy.empty:
         yield "These predictions are not validated: no run was held out from the model."

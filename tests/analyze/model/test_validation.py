@@ -147,7 +147,7 @@ def test_bottlenecks_are_stretches_of_rank_counts(tested):
 def test_conclusions_are_a_sentence_a_held_out_group_and_a_curve(tested, accuracy) -> None:
     below = validation.efficiency_limits(tested.fitted.scaling("weak", 8, [2, 1024], gbit=0.3), 0.7)
     first, second = validation.conclusions(accuracy.reset_index(), below)
-    assert f"{accuracy.median_error['held out']:.1%}" in first and "extrapolation" in second
+    assert f"{100 * accuracy.median_error['held out']:.1f} %" in first and "extrapolation" in second
     _, untested = validation.conclusions(pd.DataFrame(), below)
     assert "not validated" in untested
     assert not list(validation.conclusions(pd.DataFrame(), below[:0]))
