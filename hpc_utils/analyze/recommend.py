@@ -37,9 +37,9 @@ def recommend(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     Times are those of training, compared as speed-ups are: by `compare.quotient` of throughput. Prices are these times by the
     rate of `cost.currency`. A choice is decided if the whole interval of every other configuration's ratio is at least 1.
 
-    Development takes the smallest configuration whose epoch trains within `MINUTES`, production the fastest of those whose median
-    is at least `EFFICIENT`: the knee of the curve. The simplest (fewest nodes, fewest devices, no group) is not decidedly slower
-    than the fastest.
+    Development takes the smallest configuration whose epoch trains within `MINUTES`, production the fastest of those whose price is
+    at most that of the cheapest over `EFFICIENT`: the knee of the curve, whatever the precision. The simplest (fewest nodes, fewest
+    devices, no group) is not decidedly slower than the fastest.
 
     Columns: purpose (development, production, fastest, cheapest, simplest), reason, caveat ("" if there is none), verdict
     ("decided", "undecided", "the only one"); ratio with its interval: time (or price) of the next best configuration over
@@ -72,6 +72,9 @@ def recommend(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
         small = table[table.epoch_seconds == table.epoch_seconds.min()]
         why = "no epoch trains faster"
     fastest = least(table)
+    cheapest = least(table, "price")
+    frugal = [ratio(row, cheapest.row, "price").value <= 1 / EFFICIENT for _, row in table.iterrows()]
+    cost = "cost" if money == "cost" else "device-hours"
     ordered = table.sort_values(["nodes", "world_size", "grouped", "seconds"])
     slower = ((row, ratio(row, fastest.row, "equal")) for _, row in ordered.iterrows())
     row, estimate = next(pair for pair in slower if decide(pair[1], at_most=1) != Verdict.MISSED)
@@ -81,11 +84,11 @@ def recommend(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
         ("development", least(small), why),
         (
             "production",
-            least(table[table.efficiency >= EFFICIENT]),
-            f"least time with at least {EFFICIENT:.0%} efficiency (median)",
+            least(table[frugal]),
+            f"least time at no more than {1 / EFFICIENT:.2f} times the least {cost} (median)",
         ),
         ("fastest", fastest, "least time"),
-        ("cheapest", least(table, "price"), f"least {'cost' if money == 'cost' else 'device-hours'}"),
+        ("cheapest", cheapest, f"least {cost}"),
         ("simplest", fastest if row.runs == fastest.row.runs else simplest, "not decidedly slower than the fastest"),
     ):
         chosen = choice.row
