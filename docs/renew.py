@@ -1,10 +1,14 @@
 """Renews what is written from the code and the committed runs (`make docs`): SYSTEM.md of the clone (hardware, software, dates and
-jobs of each committed result set) and of each set, the measured values in docs/results.md, and the verdicts in docs/read-a-profile.md."""
+jobs of each committed result set) and of each set, the measured values in docs/results.md, the verdicts in docs/read-a-profile.md, and the
+README's picture of a report, if there is a Chromium."""
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
+import subprocess
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +23,7 @@ from hpc_utils.publish import exports, formatting, tables
 from hpc_utils.publish.documents import colophon
 from hpc_utils.publish.documents.sets import ResultSet, Sets
 from hpc_utils.publish.formatting import ABSENT, number
+from hpc_utils.publish.report import bind
 from hpc_utils.records import atomic
 from hpc_utils.records.folder import read_json
 
@@ -132,6 +137,21 @@ def _all(values: Iterable[str]) -> str:
     return ", ".join(sorted(parts, key=parts.get)) or ABSENT
 
 
+def picture_report(browser: str) -> None:
+    """Renew docs/images/report.png: the report of the set `turns`."""
+    with tempfile.TemporaryDirectory() as scratch:
+        page = bind("turns", "laptop", Path(scratch) / "index.html")
+        picture = paths.root() / "docs/images/report.png"
+        options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=1200,900"]
+        subprocess.run(
+            [browser, *options, f"--user-data-dir={scratch}/profile", f"--screenshot={picture}", page.as_uri()],
+            check=True,
+            capture_output=True,
+        )
+
+
 if __name__ == "__main__":
+    if chromium := shutil.which("chromium") or shutil.which("google-chrome"):
+        picture_report(chromium)
     for path, text in (verdicts() | pages(sorted(paths.reference().glob("*/")))).items():
         atomic.write_text(path, text)
