@@ -73,7 +73,7 @@ def overlap(frame: pd.DataFrame) -> Figure:
     """Each rank's hidden and exposed communication in ms, and the time that moved bytes and the wait for the slowest rank.
     `frame`: `analyze.profiles.breakdown.breakdown_table` with `collectives.collectives_table`."""
     rows = frame[frame.communication_ns.notna()]
-    figure, (panels,) = drawing.panels(2, height=0.5 + 0.25 * len(rows), sharex=True, sharey=True)
+    figure, (panels,) = drawing.panels(2, height=0.4 + 0.22 * len(rows), width=style.PAGE, sharex=True, sharey=True)
     for axes, names in zip(panels, OVERLAP, strict=True):
         times = rows[list(names)].rename(columns=names).astype(float) * MS
         drawing.stacked(axes, np.arange(len(rows)), times, names.values())
@@ -92,7 +92,7 @@ def kernels(table: pd.DataFrame) -> Figure:
     drawing.beside(
         axes, range(len(table)), [f"{row.total_ns * MS:,.1f} ms in {row.count:,}" for row in table.itertuples()]
     )
-    drawing.named_rows(axes, table.name.str.slice(0, 60), fontsize=6.5)
+    drawing.named_rows(axes, table.name.str.slice(0, 44))
     axes.set_xlabel("share of the time in kernels (%)")
     return figure
 

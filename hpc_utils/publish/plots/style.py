@@ -12,8 +12,10 @@ from matplotlib.figure import Figure
 
 from ..formatting import number
 
-COLUMN = 3.5  # inches: one column of a two-column paper (IEEE, ACM)
-PAGE = 7.16  # both columns
+COLUMN = 3.5  # inches: one column of a two-column paper (IEEE, ACM), and magnified by half the figure of a slide
+PAGE = 7.0  # both columns
+SLIDE = 5.9  # the whole slide, magnified by half
+CURVES = 4  # a panel has at most so many
 
 # Okabe & Ito 2008, distinguishable by colour-blind readers; ordered by falling contrast in grey.
 BLUE, ORANGE, PINK, GREEN = "#0072B2", "#D55E00", "#CC79A7", "#009E73"
@@ -77,7 +79,7 @@ def apply() -> None:
 def mark(figure: Figure, text: str) -> None:
     """Write `text` below `figure`, behind the note on its intervals."""
     note = "; ".join(filter(None, [figure.get_supxlabel(), text]))
-    figure.supxlabel(note, fontsize=7, color=ROLES["quiet"])
+    figure.supxlabel(note, color=ROLES["quiet"])
 
 
 def save(figure: Figure, name: str, folder: Path) -> Path:
