@@ -7,11 +7,11 @@ from typing import Any
 
 import pandas as pd
 
-from hpc_utils.analyze import ceiling, stats
+from hpc_utils.analyze import ceiling
 from hpc_utils.records.compute_profile import step_seconds
 
 DEVICES = (2, 4, 8)
-COLUMNS = ["step", "device_name", "precision", "global_batch", "world_size", *stats.columns(["ceiling"]), "repeats"]
+COLUMNS = ["step", "device_name", "precision", "global_batch", "world_size", "ceiling"]
 
 
 def ceilings(profiles: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
@@ -31,7 +31,7 @@ def ceilings(profiles: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
         for batch in sorted(times):
             for devices in DEVICES:
                 if batch / devices in times:
-                    most = ceiling.efficiency(times, batch, devices)
-                    shape = {"global_batch": batch, "world_size": devices, "repeats": most.repeats}
-                    rows.append(point | shape | most.columns("ceiling"))
+                    # Without an interval: repeats within one process do not show how processes differ.
+                    most = ceiling.efficiency(times, batch, devices).value
+                    rows.append(point | {"global_batch": batch, "world_size": devices, "ceiling": most})
     return pd.DataFrame(rows, columns=COLUMNS)

@@ -22,9 +22,9 @@ def gantt(plan: WorkPlan) -> Chart:
     marks = data[data.kind == "milestone"]
     months = range(1, plan.months + 1)
     colour = style.ROLES["milestone"]
-    figure, axes = plt.subplots(figsize=(style.SLIDE, 0.6 + 0.24 * (len(bars) + 1)))
+    figure, axes = plt.subplots(figsize=(style.SLIDE, 0.5 + 0.2 * (len(bars) + 1)))
     width = bars.end - bars.start + 1
-    drawn = axes.barh(bars.id + "  " + bars.title, width, left=bars.start - 1, height=0.55, color=style.ROLES["main"])
+    drawn = axes.barh(bars.id + "  " + bars.title, width, left=bars.start - 1, height=0.75, color=style.ROLES["main"])
     axes.bar_label(drawn, bars.effort_pm.map("{:g} pm".format), label_type="center", color="white")
     axes.plot(marks.end, ["Milestones"] * len(marks), "D", color=colour, markersize=6, clip_on=False)
     for mark in marks.itertuples():
@@ -39,11 +39,11 @@ def gantt(plan: WorkPlan) -> Chart:
     return Chart(figure, data, "gantt", caption)
 
 
-@charted("batch", "The efficiency of strong scaling that computing alone allows, by global batch.")
+@charted("batch", "The efficiency of strong scaling that computing alone allows, by global batch.", intervals=False)
 def batch(table: pd.DataFrame, target: float) -> Figure:
     """A panel for each kind of step, a line for each number of GPUs. `table`: `batches.ceilings`; target: an efficiency."""
     kinds = list(table.groupby("step", sort=False))
-    figure, (grid,) = drawing.panels(len(kinds), height=1.9, sharey=True)
+    figure, (grid,) = drawing.panels(len(kinds), height=1.7, sharey=True)
     for axes, (step, rows) in zip(grid, kinds, strict=True):
         drawing.lines(axes, rows, "global_batch", "ceiling", "world_size", label="{} GPUs".format)
         axes.axhline(100 * target, **style.IDEAL, label=f"target: {100 * target:g} %")

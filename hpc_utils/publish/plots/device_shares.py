@@ -16,7 +16,7 @@ def fairness(table: pd.DataFrame, curves: pd.DataFrame) -> Figure:
 
     `table`: `shares.against_whole_cores`. `curves`: `scaling.efficiency` of the same runs.
     """
-    figure, ((shares, two_ranks), (periods, batches)) = drawing.panels(2, 2, height=1.6)
+    figure, ((shares, two_ranks), (periods, batches)) = drawing.panels(2, 2, height=2.0, width=style.PAGE)
     table = table.assign(ms=1e3 * table.period)
     part = table[table.cores < 1]
     batch = part.groupby("batch_per_device").cores.nunique().idxmax()

@@ -41,9 +41,11 @@ def panels(
 def wrapped(
     count: int, blocks: int = 1, *, most: int = 3, height: float = 2.2, **shared: Any
 ) -> tuple[Figure, list[list[Axes]]]:
-    """A figure of blocks below each other, each of `count` panels, at most `most` of them in a row."""
-    across, down = min(most, count), ceil(count / most)
-    figure, grid = panels(across, down * blocks, height, **shared)
+    """A figure of blocks below each other, each of `count` panels in rows of equal length, at most `most` of them in a row."""
+    down = ceil(count / most)
+    across = ceil(count / down)
+    width = style.COLUMN if count < 3 else style.PAGE
+    figure, grid = panels(across, down * blocks, height, width=width, **shared)
     block_panels = [block.flat for block in np.split(grid, blocks)]
     for block in block_panels:
         for empty in block[count:]:

@@ -54,7 +54,10 @@ def speedup(table: pd.DataFrame) -> Figure:
     return _curves(headline(table), "speedup")
 
 
-@charted("efficiency", "Strong and weak scaling efficiency against the number of ranks.")
+@charted(
+    "efficiency",
+    "Strong and weak scaling efficiency against the number of ranks; over no group: over one process without a process group.",
+)
 def efficiency(table: pd.DataFrame, targets: Targets | None = None) -> Figure:
     """Strong and weak scaling efficiency, and a study's `targets`. `table`: `scaling.efficiency`.
 
@@ -72,7 +75,7 @@ def ceiling(table: pd.DataFrame, targets: Targets | None = None) -> Figure:
     of points that have a ceiling."""
     rows, names = drawing.apart(table)
     panels = list(rows.groupby(["batch", "precision", *names], dropna=False))
-    figure, (grid,) = drawing.wrapped(len(panels))
+    figure, (grid,) = drawing.wrapped(len(panels), height=1.8)
     for axes, ((batch, precision, *_), points) in zip(grid, panels, strict=True):
         points = points.sort_values(["world_size", "nodes"]).drop_duplicates("world_size")
         further = drawing.more(points.iloc[0], names)
@@ -172,7 +175,7 @@ def _lines(axes: Axes, configurations: list[Curve], column: str, power: float | 
     """Every configuration's `column` with its interval, side by side, and the ideal."""
     for number, (label, look, points) in enumerate(configurations):
         first = points.iloc[0]
-        aside = 1 + min(0.025, 0.2 / len(configurations)) * (number - (len(configurations) - 1) / 2)
+        aside = 1 + min(0.04, 0.2 / len(configurations)) * (number - (len(configurations) - 1) / 2)
         turns = points.groupby("world_size").cumcount()  # a rank count's other layouts are not on the line
         places = points.world_size * (aside + BESIDE * turns)
         for on_line, options in ((turns == 0, {"label": label}), (turns > 0, {"linestyle": "none"})):
