@@ -62,9 +62,7 @@ def models() -> Chart:
         place = {"ha": "left", "xytext": (5, -3)} if model.year < 2018 else {"ha": "right", "xytext": (-5, -3)}
         if model.year == data.year.max():
             place = {"ha": "center", "xytext": (0, -12)}
-        axes.annotate(
-            model.name, (model.year, model.parameters / 1e9), textcoords="offset points", **place
-        )
+        axes.annotate(model.name, (model.year, model.parameters / 1e9), textcoords="offset points", **place)
     axes.set_yscale("log")
     axes.set(
         xlabel="Year of publication", ylabel="Parameters (billions)", xlim=(data.year.min() - 1, data.year.max() + 1)

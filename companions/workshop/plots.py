@@ -52,7 +52,7 @@ def same_devices(table: pd.DataFrame) -> Figure:
 @charted("confounds", "The protocol and the adjusted study: efficiency of the throughput, and the training loss.")
 def confounds(table: pd.DataFrame) -> Figure:
     """Efficiency and loss of every configuration, by series. `table`: `analysis.confounds`."""
-    figure, ((efficiency, loss),) = drawing.panels(2, height=2.6)
+    figure, ((efficiency, loss),) = drawing.panels(2, height=2.6, width=style.PAGE)
     names = list(dict.fromkeys(table.sort_values(["world_size", "nodes"]).config))
     for number, (study, look) in enumerate(STUDIES.items()):
         rows = table[table.series == study]
@@ -79,9 +79,9 @@ def over_time(table: pd.DataFrame) -> Figure:
         for axes, column in zip(line, ("memory_bytes", "utilisation"), strict=True):
             for _, device in rows.groupby("rank"):
                 drawing.points(axes, device.seconds, device, column, color=style.BLUE, linewidth=0.8)
-            axes.set(title=name, ylabel=quantity(column).title, ylim=(0, None))
+            axes.set(title=name, ylabel=quantity(column).title)
     for axes in grid[-1]:
-        axes.set_xlabel("s since the first sample")
+        axes.set(xlabel="s since the first sample", ylim=(0, None))
     return figure
 
 

@@ -162,7 +162,12 @@ def interactions(table: pd.DataFrame) -> Figure:
         drawing.lines(axes, cells, "place", "throughput", "second_level", label=_level)
         _levels(axes, levels, first)
         axes.legend(
-            title=_name(second), loc="lower center", bbox_to_anchor=(0.5, 1), ncols=3, columnspacing=0.8, handlelength=1.6
+            title=_name(second),
+            loc="lower center",
+            bbox_to_anchor=(0.5, 1),
+            ncols=3,
+            columnspacing=0.8,
+            handlelength=1.6,
         )
     drawing.log_axis(grid[0].yaxis)
     return figure

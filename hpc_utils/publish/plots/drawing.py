@@ -213,7 +213,7 @@ def finished(figure: Figure, data: pd.DataFrame | None = None) -> Figure:
         look = {"handlelength": 1.8, "columnspacing": 1.2}
         figure.legend([handles[name] for name in names], names, loc="outside upper center", ncols=columns, **look)
     if data is not None and "repeats" in data:
-        figure.supxlabel(interval(data), color=style.ROLES["quiet"])
+        style.mark(figure, interval(data))
     return figure
 
 

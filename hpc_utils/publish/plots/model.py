@@ -43,7 +43,11 @@ def validation(points: pd.DataFrame) -> Figure:
     return figure
 
 
-@charted("model-error", "Error of the model's time of a step, on the runs that it was fitted to and on others.", intervals=False)
+@charted(
+    "model-error",
+    "Error of the model's time of a step, on the runs that it was fitted to and on others.",
+    intervals=False,
+)
 def errors(points: pd.DataFrame) -> Figure:
     """The model's error against ranks, a panel for each fixed batch; grey: within 5 and 10 %. `points`: as of `validation`."""
     figure, panels, rates = _fixed_batches(points, sharey=True)
@@ -55,7 +59,9 @@ def errors(points: pd.DataFrame) -> Figure:
     return figure
 
 
-def _fixed_batches(points: pd.DataFrame, **shared: Any) -> tuple[Figure, list[tuple[Axes, pd.DataFrame]], list[float]]:
+def _fixed_batches(
+    points: pd.DataFrame, **shared: Any
+) -> tuple[Figure, list[tuple[Axes, pd.DataFrame]], list[float]]:
     """A figure; its panels with their rows; the links' rates."""
     batches = list(points.groupby(["kind", "size"]))
     figure, (grid,) = drawing.wrapped(len(batches), height=1.75, **shared)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ FILLS = {
     "small batches": ("0.85", ""), "communication and waiting": (ORANGE, "////"),
     # communication, by what hides it and by what it is
     "hidden behind compute": (BLUE, ""), "exposed": (ORANGE, "////"),
-    "moving bytes": (BLUE, ""), "waiting for the slowest rank": (ORANGE, "////"),
+    "transfer": (BLUE, ""), "waiting for the slowest rank": (ORANGE, "////"),
     # parts of the model's step
     "computing": ("0.8", ""), "communication: processor": (SKY, "\\\\\\"), "communication: bandwidth": (BLUE, ""),
     "communication: latency": (YELLOW, "..."),
@@ -77,9 +78,9 @@ def apply() -> None:
 
 
 def mark(figure: Figure, text: str) -> None:
-    """Write `text` below `figure`, behind the note on its intervals."""
+    """Write `text` below `figure`, behind the note on its intervals, in lines as long as it is wide."""
     note = "; ".join(filter(None, [figure.get_supxlabel(), text]))
-    figure.supxlabel(note, color=ROLES["quiet"])
+    figure.supxlabel(textwrap.fill(note, round(15 * figure.get_figwidth())), color=ROLES["quiet"])
 
 
 def save(figure: Figure, name: str, folder: Path) -> Path:

@@ -74,7 +74,8 @@ def test_visitors_are_shown_what_the_results_give(built: Path) -> None:
         return re.sub(r"Built with .*? Build again|\b[0-9a-f]{7,}\b", "", said_by(path))
 
     assert (
-        SHOWN == ["bottlenecks", "paper", "proposal", "resnet18", "slides", "summary"] and (ROOT / "docs/pdf/paper.tex").is_file()
+        SHOWN == ["bottlenecks", "paper", "proposal", "resnet18", "slides", "summary"]
+        and (ROOT / "docs/pdf/paper.tex").is_file()
     )
     for name in SHOWN:
         shown = ROOT / f"docs/pdf/{name}.pdf"
