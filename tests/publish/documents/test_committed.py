@@ -77,6 +77,7 @@ def test_visitors_are_shown_what_the_results_give(built: Path) -> None:
         SHOWN == ["bottlenecks", "paper", "proposal", "resnet18", "slides", "summary"]
         and (ROOT / "docs/pdf/paper.tex").is_file()
     )
+    assert (built / "tex/ieee/figures/1-architecture.pdf").is_file(), "pdflatex reads no SVG"
     for name in SHOWN:
         shown = ROOT / f"docs/pdf/{name}.pdf"
         assert lasting(shown) == lasting(built / f"{name}.pdf"), f"{shown} is of an earlier state: run `make pdf`"
