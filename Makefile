@@ -36,7 +36,7 @@ paper: $(VENV)/.installed-paper ## Build paper, proposal and slides into paper/b
 	$(BIN)/hpc paper $(DOCUMENTS)
 
 pdf: paper ## Build the documents, and renew the copies in docs/pdf that visitors open
-	cd paper/build && cp paper.pdf proposal.pdf slides.pdf summary.pdf bottlenecks.pdf tex/ieee/paper.tex ../../docs/pdf
+	cd paper/build && cp paper.pdf proposal.pdf slides.pdf summary.pdf bottlenecks.pdf resnet18.pdf tex/ieee/paper.tex ../../docs/pdf
 
 figures: $(VENV)/.installed ## Draw all figures and tables of all sets and studies again, from their records (FIGURES="--results SET")
 	$(BIN)/hpc chapter --all $(FIGURES)

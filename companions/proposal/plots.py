@@ -1,4 +1,4 @@
-"""The work plan as a Gantt chart; and published sizes of networks over time, for a pitch."""
+"""The work plan as a Gantt chart; what a batch allows; and published sizes of networks over time, for a pitch."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pandas as pd
 from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
 
 from hpc_utils.publish.plots import drawing, style
-from hpc_utils.publish.plots.chart import Chart
+from hpc_utils.publish.plots.chart import Chart, charted
 
 from .work_plan import WorkPlan, month_table
 
@@ -21,10 +22,10 @@ def gantt(plan: WorkPlan) -> Chart:
     marks = data[data.kind == "milestone"]
     months = range(1, plan.months + 1)
     colour = style.ROLES["milestone"]
-    figure, axes = plt.subplots(figsize=(style.PAGE, 0.6 + 0.24 * (len(bars) + 1)))
+    figure, axes = plt.subplots(figsize=(style.SLIDE, 0.5 + 0.2 * (len(bars) + 1)))
     width = bars.end - bars.start + 1
-    drawn = axes.barh(bars.id + "  " + bars.title, width, left=bars.start - 1, height=0.55, color=style.ROLES["main"])
-    axes.bar_label(drawn, bars.effort_pm.map("{:g} pm".format), label_type="center", color="white", fontsize=7)
+    drawn = axes.barh(bars.id + "  " + bars.title, width, left=bars.start - 1, height=0.75, color=style.ROLES["main"])
+    axes.bar_label(drawn, bars.effort_pm.map("{:g} pm".format), label_type="center", color="white")
     axes.plot(marks.end, ["Milestones"] * len(marks), "D", color=colour, markersize=6, clip_on=False)
     for mark in marks.itertuples():
         axes.axvline(mark.end, color=colour, linewidth=0.6, linestyle=":", zorder=0)
@@ -38,6 +39,19 @@ def gantt(plan: WorkPlan) -> Chart:
     return Chart(figure, data, "gantt", caption)
 
 
+@charted("batch", "The efficiency of strong scaling that computing alone allows, by global batch.", intervals=False)
+def batch(table: pd.DataFrame, target: float) -> Figure:
+    """A panel for each kind of step, a line for each number of GPUs. `table`: `batches.ceilings`; target: an efficiency."""
+    kinds = list(table.groupby("step", sort=False))
+    figure, (grid,) = drawing.panels(len(kinds), height=1.7, sharey=True)
+    for axes, (step, rows) in zip(grid, kinds, strict=True):
+        drawing.lines(axes, rows, "global_batch", "ceiling", "world_size", label="{} GPUs".format)
+        axes.axhline(100 * target, **style.IDEAL, label=f"target: {100 * target:g} %")
+        drawing.log_axis(axes.xaxis, sorted(set(table.global_batch))[-1::-2])
+        axes.set(title=f"{step} steps", xlabel="images a step, all GPUs", ylim=(0, 100))
+    return figure
+
+
 def models() -> Chart:
     """The parameters of published networks against the year, each with its name; the data has their sources."""
     data = pd.DataFrame(tomllib.loads(Path(__file__).with_name("models.toml").read_text())["model"])
@@ -48,9 +62,7 @@ def models() -> Chart:
         place = {"ha": "left", "xytext": (5, -3)} if model.year < 2018 else {"ha": "right", "xytext": (-5, -3)}
         if model.year == data.year.max():
             place = {"ha": "center", "xytext": (0, -12)}
-        axes.annotate(
-            model.name, (model.year, model.parameters / 1e9), textcoords="offset points", fontsize=7, **place
-        )
+        axes.annotate(model.name, (model.year, model.parameters / 1e9), textcoords="offset points", **place)
     axes.set_yscale("log")
     axes.set(
         xlabel="Year of publication", ylabel="Parameters (billions)", xlim=(data.year.min() - 1, data.year.max() + 1)

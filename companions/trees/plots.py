@@ -38,7 +38,7 @@ def at_work(table: pd.DataFrame) -> Figure:
         for threads, rows in table[table.library == library].groupby("threads"):
             look = style.series(counts.index(threads)) | {"marker": None, "label": counted(int(threads), "thread")}
             axes.plot(rows.elapsed, rows.at_work, **look)
-        axes.set(title=library, xlabel="time since the start of the run (s)")
+        axes.set(title=library, xlabel="time in the run (s)")
     panels[0].set(ylabel="cores at work", ylim=(0, 1.05 * table.at_work.max()))
     return figure
 

@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 
 from hpc_utils.publish.plots import drawing, style
 from hpc_utils.publish.plots.chart import charted
+from hpc_utils.publish.quantities import quantity
 
 STUDIES = {"protocol": style.series(0), "adjusted": style.series(1)}
 
@@ -51,7 +52,7 @@ def same_devices(table: pd.DataFrame) -> Figure:
 @charted("confounds", "The protocol and the adjusted study: efficiency of the throughput, and the training loss.")
 def confounds(table: pd.DataFrame) -> Figure:
     """Efficiency and loss of every configuration, by series. `table`: `analysis.confounds`."""
-    figure, ((efficiency, loss),) = drawing.panels(2, height=2.6)
+    figure, ((efficiency, loss),) = drawing.panels(2, height=2.6, width=style.PAGE)
     names = list(dict.fromkeys(table.sort_values(["world_size", "nodes"]).config))
     for number, (study, look) in enumerate(STUDIES.items()):
         rows = table[table.series == study]
@@ -70,19 +71,17 @@ def confounds(table: pd.DataFrame) -> Figure:
     "over-time", "Memory and utilisation of every device over a whole run, a line for each device.", intervals=False
 )
 def over_time(table: pd.DataFrame) -> Figure:
-    """Curves for each number of devices, side by side. `table`: `analysis.over_time`."""
+    """A row of panels for each number of devices. `table`: `analysis.over_time`."""
     names = list(dict.fromkeys(table.config))
-    figure, grid = drawing.panels(len(names), 2, height=1.5, sharex="col", sharey="row")
-    for column, name in enumerate(names):
+    figure, grid = drawing.panels(2, len(names), height=1.2, width=style.PAGE, sharey="col")
+    for line, name in zip(grid, names, strict=True):
         rows = table[table.config == name]
-        for axes, quantity in zip(grid[:, column], ("memory_bytes", "utilisation"), strict=True):
+        for axes, column in zip(line, ("memory_bytes", "utilisation"), strict=True):
             for _, device in rows.groupby("rank"):
-                drawing.points(axes, device.seconds, device, quantity, color=style.BLUE, linewidth=0.8)
-            axes.label_outer()
-        grid[0, column].set_title(name)
-        grid[1, column].set_xlabel("s since the first sample")
-    for axes in grid[:, 0]:
-        axes.set_ylim(0, None)
+                drawing.points(axes, device.seconds, device, column, color=style.BLUE, linewidth=0.8)
+            axes.set(title=name, ylabel=quantity(column).title)
+    for axes in grid[-1]:
+        axes.set(xlabel="s since the first sample", ylim=(0, None))
     return figure
 
 

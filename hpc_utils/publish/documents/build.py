@@ -219,13 +219,14 @@ def _write_tex(
     context: BuildContext, document: Document, style: str, files: dict[str, Path], metadata: dict[str, Any]
 ) -> Path:
     """The document for the conference class `style`, with its `files`."""
-    if drawn := [file.name for file in files.values() if file.suffix == ".svg"]:
-        raise pandoc.PandocError(f"pdflatex reads no SVG: {', '.join(drawn)}")
     text = pandoc.render_tree(document.tree, "latex", f"{style}.latex", **metadata)
     if unknown := pandoc.unknown_to_tex(text):
         raise pandoc.PandocError(f"pdflatex cannot print {unknown}: use a formula, such as $\\alpha$")
     folder = context.target / "tex" / style
     _copy(files, folder)
+    for drawing in folder.rglob("*.svg"):
+        atomic.write_file(drawing.with_suffix(".pdf"), lambda file, svg=drawing: file.write(pandoc.drawing_pdf(svg)))
+        drawing.unlink()
     path = folder / f"{document.name}.tex"
     atomic.write_text(path, text)
     return path

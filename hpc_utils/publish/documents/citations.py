@@ -29,7 +29,7 @@ from .sets import NOT_MEASURED, SetItem, Sets, source_line
 REFERENCES = ("fig", "tbl", "tab", "sec", "eq")
 # Attributes of figures and tables, and their forms.
 OPTIONS = {"wide": "true|false", "width": r"\d+%", "columns": ".+", "rows": r"[1-9]\d*", "source": ".+"}
-PICTURES = (".pdf", ".png", ".jpg", ".jpeg", ".svg")  # TeX reads all but the last
+PICTURES = (".pdf", ".png", ".jpg", ".jpeg", ".svg")
 SHORT = 25  # characters of a setting that stay on one line
 _CITATION = re.compile(
     r"^(?P<fence>```+|~~~+).*?^(?P=fence)|(?<!`)(?P<ticks>`+)(?!`)(?:(?!\n\n).)*?(?<!`)(?P=ticks)(?!`)"
@@ -211,9 +211,11 @@ class Resolver:
                 self.drawn.append(item)
                 path = self.sets.by_alias[item.alias].folder / item.content.file
                 source = source_line([item])
+                usual_width = {}  # as it was drawn
             else:
                 path = self.folder / unquote(image.url)
                 source = options.get("source", "")
+                usual_width = {"width": "100%"}
                 if not path.is_file() or path.suffix not in PICTURES or not source:
                     raise UnknownCell(
                         f"{image.url}: write figure:NAME, table:NAME or a file ({', '.join(PICTURES)}) and "
@@ -228,7 +230,8 @@ class Resolver:
         stem = re.sub(r"[^A-Za-z0-9-]+", "-", path.stem)  # TeX reads no others
         image.url = f"figures/{len(self.pictures) + 1}-{stem}{path.suffix}"
         self.pictures[image.url] = path
-        image.attributes = {"width": options.get("width", "100%"), "alt": pf.stringify(figure.caption).strip()}
+        width = {"width": options["width"]} if "width" in options else usual_width
+        image.attributes = width | {"alt": pf.stringify(figure.caption).strip()}
         return self._float(figure, options, source, line)
 
     def _result_table(self, figure: pf.Figure, options: dict[str, str], item: SetItem, line: int) -> list[pf.Element]:

@@ -78,6 +78,14 @@ def compile_typst(source: str, folder: Path) -> bytes:
         raise PandocError(f"Typst: {error}") from None
 
 
+def drawing_pdf(svg: Path) -> bytes:
+    """The drawing as a PDF of its size, because pdflatex reads no SVG."""
+    with tempfile.TemporaryDirectory() as scratch:
+        shutil.copy(svg, Path(scratch) / "drawing.svg")
+        page = '#set page(width: auto, height: auto, margin: 0pt)\n#image("drawing.svg")'
+        return compile_typst(page, Path(scratch))
+
+
 def missing_letters(letters: Iterable[str]) -> str:
     """The first of `letters` that no available font has; empty if all can be printed.
 
@@ -154,7 +162,7 @@ def _slides(tree: pf.Doc) -> None:
         figures = [block for block in blocks if isinstance(block, pf.Figure)]
         for image in (figure.content[0].content[0] for figure in figures):
             if isinstance(image, pf.Image):
-                del image.attributes["width"]  # the template fits it into its room
+                image.attributes.pop("width", "")  # the template fits it into its room
         begin = pf.Plain(pf.RawInline("#slide[", "typst"), *title.content, pf.RawInline("][", "typst"))
         tree.content.extend([begin, *(block for block in blocks if block not in figures)])
         for figure in figures:
@@ -172,7 +180,9 @@ def _for_typst(image: pf.Element, doc: pf.Doc) -> pf.Element | None:
 
 
 def _for_latex(element: pf.Element, doc: pf.Doc) -> Any:
-    """Tables as floats, with their captions above; text instead of links to the list of numbers."""
+    """Tables as floats, with their captions above; text instead of links to the list of numbers; drawings as PDF."""
+    if isinstance(element, pf.Image):
+        element.url = re.sub(r"\.svg$", ".pdf", element.url)
     if isinstance(element, pf.Link) and "number" in element.classes:
         return list(element.content)
     return _latex_table(element) if isinstance(element, pf.Table) else None

@@ -29,7 +29,7 @@ NAMES = {
 
 def _rows(count: int, panels: int = 1) -> tuple[Figure, list[Axes]]:
     """Panels with a row for each of `count` steps."""
-    figure, grid = drawing.panels(panels, height=0.45 + 0.26 * count, sharey=True)
+    figure, grid = drawing.panels(panels, height=0.4 + 0.2 * count, sharey=True)
     return figure, list(grid[0])
 
 
@@ -162,7 +162,12 @@ def interactions(table: pd.DataFrame) -> Figure:
         drawing.lines(axes, cells, "place", "throughput", "second_level", label=_level)
         _levels(axes, levels, first)
         axes.legend(
-            title=_name(second), loc="lower center", bbox_to_anchor=(0.5, 1), ncols=3, fontsize=6.5, title_fontsize=7
+            title=_name(second),
+            loc="lower center",
+            bbox_to_anchor=(0.5, 1),
+            ncols=3,
+            columnspacing=0.8,
+            handlelength=1.6,
         )
     drawing.log_axis(grid[0].yaxis)
     return figure

@@ -16,7 +16,7 @@ def fairness(table: pd.DataFrame, curves: pd.DataFrame) -> Figure:
 
     `table`: `shares.against_whole_cores`. `curves`: `scaling.efficiency` of the same runs.
     """
-    figure, ((shares, two_ranks), (periods, batches)) = drawing.panels(2, 2)
+    figure, ((shares, two_ranks), (periods, batches)) = drawing.panels(2, 2, height=2.0, width=style.PAGE)
     table = table.assign(ms=1e3 * table.period)
     part = table[table.cores < 1]
     batch = part.groupby("batch_per_device").cores.nunique().idxmax()
@@ -47,14 +47,14 @@ def fairness(table: pd.DataFrame, curves: pd.DataFrame) -> Figure:
     several = rows.groupby("cores").period.transform("nunique")
     drawing.lines(periods, rows[several == several.max()], "ms", "spread", "world_size", label="ranks: {}".format)
     drawing.log_axis(periods.xaxis, rows.ms)
-    periods.set(xlabel="period of the share (ms)", title="Spread of steps")
+    periods.set_xlabel("period of the share (ms)")
 
     several = single_ranks.groupby("cores").batch_per_device.transform("nunique")
     rows = single_ranks[several == several.max()].sort_values(["cores", "batch_per_device"])
     drawing.lines(batches, rows, "batch_per_device", "sample_seconds", "cores", label="cores: {:g}".format)
-    drawing.log_axis(batches.xaxis, rows.batch_per_device)
-    batches.set(xlabel="samples a step", ylabel=quantity("sample_seconds").title, title="Cost of a sample")
+    drawing.log_axis(batches.xaxis, sorted(set(rows.batch_per_device))[::3])
+    batches.set(xlabel="samples a step", ylabel=quantity("sample_seconds").title)
     batches.set_ylim(bottom=0)
-    for axes in (periods, batches):
-        axes.legend()
+    for axes, title in ((periods, "Spread of steps"), (batches, "Cost of a sample")):
+        axes.legend(title=title, loc="lower center", bbox_to_anchor=(0.5, 1))
     return figure

@@ -23,24 +23,29 @@ from ..quantities import quantity
 from . import style
 
 BARS = {"fmt": "none", "ecolor": style.ROLES["ink"], "elinewidth": 0.9}  # an interval on a bar
+NEAR = 1.3  # a factor between two ticks whose numbers would overlap
 WIDEST = 1.6  # how far beyond all values an axis of factors follows their intervals
 
 
 # -- panels and values ----------------------------------------------------------------------------------------
 
 
-def panels(across: int, down: int = 1, height: float = 2.2, **shared: Any) -> tuple[Figure, np.ndarray]:
-    """A figure with rows of panels, each of `height` inches and at most a column wide."""
-    size = (min(style.PAGE, style.COLUMN * across), 0.5 + height * down)
+def panels(
+    across: int, down: int = 1, height: float = 2.2, *, width: float = 0, **shared: Any
+) -> tuple[Figure, np.ndarray]:
+    """A figure with rows of panels, each of `height` inches; by default up to two of them share a column, more both columns."""
+    size = (width or (style.COLUMN if across < 3 else style.PAGE), 0.5 + height * down)
     return plt.subplots(down, across, figsize=size, squeeze=False, **shared)
 
 
 def wrapped(
-    count: int, blocks: int = 1, *, most: int = 4, height: float = 2.3, **shared: Any
+    count: int, blocks: int = 1, *, most: int = 3, height: float = 2.2, **shared: Any
 ) -> tuple[Figure, list[list[Axes]]]:
-    """A figure of blocks below each other, each of `count` panels, at most `most` of them in a row."""
-    across, down = min(most, count), ceil(count / most)
-    figure, grid = panels(across, down * blocks, height, **shared)
+    """A figure of blocks below each other, each of `count` panels in rows of equal length, at most `most` of them in a row."""
+    down = ceil(count / most)
+    across = ceil(count / down)
+    width = style.COLUMN if count < 3 else style.PAGE
+    figure, grid = panels(across, down * blocks, height, width=width, **shared)
     block_panels = [block.flat for block in np.split(grid, blocks)]
     for block in block_panels:
         for empty in block[count:]:
@@ -110,7 +115,7 @@ def stacked(
         if numbers is not None:
             texts = [f"{value:.0f}" if value >= 5 else "" for value in numbers[name]]
             ground = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
-            axes.bar_label(bars, texts, label_type="center", fontsize=6.5, bbox=ground)
+            axes.bar_label(bars, texts, label_type="center", bbox=ground)
         ends += lengths
     axes.grid(axis="x" if vertical else "y", visible=False)
     return ends
@@ -118,21 +123,21 @@ def stacked(
 
 def near(axes: Axes, text: str, point: tuple[float, float], shift: tuple[float, float] = (4, 0), **look: Any) -> None:
     """`text` next to `point`, shifted by `shift` points."""
-    axes.annotate(text, point, shift, textcoords="offset points", **{"va": "center", "fontsize": 7} | look)
+    axes.annotate(text, point, shift, textcoords="offset points", **{"va": "center"} | look)
 
 
 def beside(axes: Axes, places: Iterable[float], texts: Iterable[str]) -> None:
     """`texts` right of the panel, each at its height."""
     for place, text in zip(places, texts, strict=True):
-        axes.text(1.02, place, text, transform=axes.get_yaxis_transform(), va="center", fontsize=7)
+        axes.text(1.02, place, text, transform=axes.get_yaxis_transform(), va="center")
 
 
 # -- axes -----------------------------------------------------------------------------------------------------
 
 
 def log_axis(axis: Axis, ticks: Iterable[float] | None = None) -> None:
-    """Logarithmic, with plain numbers at `ticks`; by default at 1, 2 and 5 of each decade, at 1 of many decades, or at round steps within
-    one."""
+    """Logarithmic, with plain numbers at `ticks` (those that would overlap left out); by default at 1, 2 and 5 of each decade, at 1 of
+    many decades, or at round steps within one."""
     getattr(axis.axes, f"set_{axis.axis_name}scale")("log")
     low, high = axis.get_view_interval()
     locator = (
@@ -140,7 +145,11 @@ def log_axis(axis: Axis, ticks: Iterable[float] | None = None) -> None:
         if high > 10 * low
         else MaxNLocator(5, steps=[1, 2, 5, 10])
     )
-    axis.set_major_locator(locator if ticks is None else FixedLocator(sorted(set(ticks))))
+    apart: list[float] = []
+    for tick in sorted(set(() if ticks is None else ticks)):
+        if not apart or tick > NEAR * apart[-1]:
+            apart.append(tick)
+    axis.set_major_locator(FixedLocator(apart) if apart else locator)
     axis.set_major_formatter(lambda value, _: number(value))
     axis.set_minor_locator(NullLocator())
 
@@ -197,14 +206,14 @@ def finished(figure: Figure, data: pd.DataFrame | None = None) -> Figure:
     if handles:
         names = sorted(handles, key="ideal".__eq__)
         width = figure.get_figwidth()
-        widths = [0.45 + 0.055 * len(name) for name in names]  # inches
+        widths = [0.45 + 0.06 * len(name) for name in names]  # inches
         columns = len(names) if sum(widths) < width else max(1, int(width / max(widths)))
         further = max(0, ceil(len(handles) / columns) - 2)
-        figure.set_figheight(figure.get_figheight() + 0.16 * further)
+        figure.set_figheight(figure.get_figheight() + 0.17 * further)
         look = {"handlelength": 1.8, "columnspacing": 1.2}
         figure.legend([handles[name] for name in names], names, loc="outside upper center", ncols=columns, **look)
     if data is not None and "repeats" in data:
-        figure.supxlabel(interval(data), fontsize=7, color=style.ROLES["quiet"])
+        style.mark(figure, interval(data))
     return figure
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -18,46 +21,66 @@ PARTS = {
     "compute": "computing", "data": "waiting for data", "host": "communication: processor", "bandwidth": "communication: bandwidth",
     "latency": "communication: latency", "straggler": "waiting for the slowest rank",
 }  # fmt: skip
-EXTRAPOLATION = {"color": "0.3", "linewidth": 0.8, "linestyle": ":", "label": "extrapolation from here on"}
+EXTRAPOLATION = {"color": "0.3", "linewidth": 0.8, "linestyle": ":", "label": "extrapolation"}
 
 
 def _link(gbit: float) -> str:
     return "links as they are" if np.isinf(gbit) else f"{gbit:g} Gbit/s"
 
 
-@charted(
-    "model",
-    "Time of a step against ranks over links of several rates, measured and by the model, and the model's error at each.",
-)
+@charted("model", "Time of a step against ranks over links of several rates, measured and by the model.")
 def validation(points: pd.DataFrame) -> Figure:
-    """Step times against ranks, measured and by the model with its interval, a panel for each fixed batch; right: the model's error.
+    """Step times against ranks, measured and by the model with its interval, a panel for each fixed batch.
 
     `points`: `validation.curves`. Those that the model was not fitted to are open.
     """
-    batches = list(points.groupby(["kind", "size"]))
-    rates = sorted(set(points.gbit), reverse=True)
-    figure, (grid,) = drawing.wrapped(len(batches) + 1)
-    *times, errors = grid
-    for panel, ((kind, size), rows) in zip(times, batches, strict=True):
+    figure, panels, rates = _fixed_batches(points)
+    for panel, rows in panels:
         drawing.lines(panel, rows, "world_size", "seconds", "gbit", label=_link, keys=rates, band=True, marker=None)
-        once = rows[(rows.world_size > 1) | ~rows.duplicated("world_size")]  # one rank needs no link
-        for (gbit, part), marks in once.groupby(["gbit", "points"]):
-            number = rates.index(gbit)
-            look = style.series(number) | {"linestyle": "none", "markersize": 3.5}
-            look |= {"markerfacecolor": "white"} if part == "held out" else {}
-            shift = 1.035 ** (number - (len(rates) - 1) / 2)  # points of several rates side by side
-            worlds = marks.world_size.astype(float) * shift
+        for worlds, marks, look in _marks(rows, rates):
             drawing.points(panel, worlds, marks, "measured", **look)
-            errors.plot(worlds, 100 * marks.error, **look)
-        panel.set_title(drawing.fixed_batch(kind, size))
         panel.set_ylim(bottom=0)
-    for label, face in (("measured, fitted on", "0.25"), ("measured, held out", "white")):
-        errors.plot([], [], "o", color="0.25", markerfacecolor=face, label=label)
-    for panel in grid:
-        drawing.ranks_axis(panel, points.world_size)
-    _shade_errors(errors)
-    errors.set(title="the model's error", ylabel=quantity("error").title)
     return figure
+
+
+@charted(
+    "model-error",
+    "Error of the model's time of a step, on the runs that it was fitted to and on others.",
+    intervals=False,
+)
+def errors(points: pd.DataFrame) -> Figure:
+    """The model's error against ranks, a panel for each fixed batch; grey: within 5 and 10 %. `points`: as of `validation`."""
+    figure, panels, rates = _fixed_batches(points, sharey=True)
+    for panel, rows in panels:
+        for worlds, marks, look in _marks(rows, rates):
+            panel.plot(worlds, 100 * marks.error, **look, label=_link(marks.gbit.iloc[0]))
+        _shade_errors(panel)
+    panels[0][0].set_ylabel(quantity("error").title)
+    return figure
+
+
+def _fixed_batches(
+    points: pd.DataFrame, **shared: Any
+) -> tuple[Figure, list[tuple[Axes, pd.DataFrame]], list[float]]:
+    """A figure; its panels with their rows; the links' rates."""
+    batches = list(points.groupby(["kind", "size"]))
+    figure, (grid,) = drawing.wrapped(len(batches), height=1.75, **shared)
+    for panel, ((kind, size), _) in zip(grid, batches, strict=True):
+        panel.set_title(drawing.fixed_batch(kind, size))
+        drawing.ranks_axis(panel, points.world_size)
+    for label, face in (("fitted on", "0.25"), ("held out", "white")):
+        grid[-1].plot([], [], "o", color="0.25", markerfacecolor=face, label=label)
+    return figure, list(zip(grid, (rows for _, rows in batches), strict=True)), sorted(set(points.gbit), reverse=True)
+
+
+def _marks(rows: pd.DataFrame, rates: list[float]) -> Iterator[tuple[pd.Series, pd.DataFrame, dict[str, Any]]]:
+    """Places, points and look of each rate's points, beside those of other rates; open if they are held out."""
+    once = rows[(rows.world_size > 1) | ~rows.duplicated("world_size")]  # one rank needs no link
+    for (gbit, part), marks in once.groupby(["gbit", "points"]):
+        number = rates.index(gbit)
+        look = style.series(number) | {"linestyle": "none", "markersize": 3.5}
+        look |= {"markerfacecolor": "white"} if part == "held out" else {}
+        yield marks.world_size.astype(float) * 1.035 ** (number - (len(rates) - 1) / 2), marks, look
 
 
 @charted("parts", "What a step consists of as ranks are added, by the model.")
@@ -71,7 +94,7 @@ def parts(predictions: pd.DataFrame) -> Figure:
     for axes, (gbit, curve) in zip(grid, curves, strict=True):
         positions = np.arange(len(curve))
         drawing.stacked(axes, positions, curve.rename(columns=PARTS), PARTS.values(), vertical=True)
-        axes.set_xticks(positions, map("{:g}".format, curve.world_size), rotation=60, fontsize=6.5)
+        axes.set_xticks(positions, map("{:g}".format, curve.world_size), rotation=60)
         inside = (curve.extrapolation == "").sum()
         if inside < len(curve):
             axes.axvline(inside - 0.5, **EXTRAPOLATION)
@@ -89,10 +112,10 @@ def reach(predictions: pd.DataFrame, measured: pd.DataFrame) -> Figure:
     """
     rates = {np.inf, *measured.gbit[measured.world_size > 1]}
     kinds = list(predictions.groupby("kind"))
-    figure, (grid,) = drawing.panels(len(kinds), sharey=True)
+    figure, (grid,) = drawing.panels(len(kinds), height=1.9, sharey=True)
     for axes, (kind, rows) in zip(grid, kinds, strict=True):
         for number, (gbit, curve) in enumerate(rows.groupby("gbit", sort=False)):
-            label = _link(gbit) + ("" if gbit in rates else ", not measured")
+            label = _link(gbit) + ("" if gbit in rates else ", not run")
             look = {
                 "label": label,
                 "marker": None,
@@ -120,7 +143,7 @@ def laws(compared: pd.DataFrame) -> Figure:
     rates = sorted(set(compared.gbit))
     names = list(dict.fromkeys(compared.law))
     worlds = sorted(set(compared.world_size))
-    figure, (grid,) = drawing.panels(len(kinds), sharey=True)
+    figure, (grid,) = drawing.panels(len(kinds), height=1.9, sharey=True)
     for panel, (kind, rows) in zip(grid, kinds, strict=True):
         for (law, world), points in rows.groupby(["law", "world_size"], sort=False):
             number = names.index(law)
@@ -128,8 +151,8 @@ def laws(compared: pd.DataFrame) -> Figure:
             look = style.series(number) | {"marker": marker, "linestyle": "none"}
             positions = points.gbit.map(rates.index) + 0.12 * (number - (len(names) - 1) / 2)
             panel.plot(positions, 100 * points.error, label=f"{law}, {world} ranks", **look)
-        panel.set_xticks(range(len(rates)), map(_link, rates))
-        panel.set(xlim=(-0.5, len(rates) - 0.5), title=f"{kind} scaling")
+        panel.set_xticks(range(len(rates)), ["own" if np.isinf(rate) else f"{rate:g}" for rate in rates])
+        panel.set(xlim=(-0.5, len(rates) - 0.5), title=f"{kind} scaling", xlabel="link (Gbit/s)")
         _shade_errors(panel)
     grid[0].set_ylabel(quantity("error").title)
     return figure

@@ -19,7 +19,7 @@ STEP = ["data", "forward", "backward", "communication", "optimizer"]
 # Two ways to divide the time of communication kernels.
 OVERLAP = [
     {"overlapped_ns": "hidden behind compute", "exposed_communication_ns": "exposed"},
-    {"wire_ns": "moving bytes", "waiting_ns": "waiting for the slowest rank"},
+    {"wire_ns": "transfer", "waiting_ns": "waiting for the slowest rank"},
 ]
 MONITORED = ["utilisation", "memory_bytes", "power_watts", "temperature"]
 
@@ -66,14 +66,12 @@ def breakdown(shares: pd.DataFrame) -> Figure:
     return figure
 
 
-@charted(
-    "overlap", "Communication of each rank: hidden or exposed, and moving bytes or waiting for the slowest rank."
-)
+@charted("overlap", "Communication of each rank: hidden or exposed, and transfer or waiting for the slowest rank.")
 def overlap(frame: pd.DataFrame) -> Figure:
-    """Each rank's hidden and exposed communication in ms, and the time that moved bytes and the wait for the slowest rank.
+    """Each rank's hidden and exposed communication in ms, and the time of the transfer and the wait for the slowest rank.
     `frame`: `analyze.profiles.breakdown.breakdown_table` with `collectives.collectives_table`."""
     rows = frame[frame.communication_ns.notna()]
-    figure, (panels,) = drawing.panels(2, height=0.5 + 0.25 * len(rows), sharex=True, sharey=True)
+    figure, (panels,) = drawing.panels(2, height=0.4 + 0.22 * len(rows), width=style.PAGE, sharex=True, sharey=True)
     for axes, names in zip(panels, OVERLAP, strict=True):
         times = rows[list(names)].rename(columns=names).astype(float) * MS
         drawing.stacked(axes, np.arange(len(rows)), times, names.values())
@@ -92,7 +90,7 @@ def kernels(table: pd.DataFrame) -> Figure:
     drawing.beside(
         axes, range(len(table)), [f"{row.total_ns * MS:,.1f} ms in {row.count:,}" for row in table.itertuples()]
     )
-    drawing.named_rows(axes, table.name.str.slice(0, 60), fontsize=6.5)
+    drawing.named_rows(axes, table.name.str.slice(0, 44))
     axes.set_xlabel("share of the time in kernels (%)")
     return figure
 
@@ -125,7 +123,7 @@ def steps(frame: pd.DataFrame) -> Figure:
     return figure
 
 
-@charted("promises", "What each change gave, beside what the verdict before it promises at most.")
+@charted("promises", "The measured gain of each recommended change, and its bound from the profile before.")
 def promises(frame: pd.DataFrame) -> Figure:
     """The gain of each change with its interval, and the upper bound of the verdict.
 
@@ -134,7 +132,7 @@ def promises(frame: pd.DataFrame) -> Figure:
     figure, axes = _rows(len(frame), style.COLUMN)
     places = np.arange(len(frame))
     axes.axvline(1, **style.IDEAL)
-    axes.scatter(frame.at_most, places, marker="|", s=130, color=style.ROLES["second"], label="promised at most")
+    axes.scatter(frame.at_most, places, marker="|", s=130, color=style.ROLES["second"], label="bound")
     drawing.points(axes, places, frame, "gain", horizontal=True, fmt="o", color=style.ROLES["main"], label="measured")
     drawing.named_rows(axes, frame.change)
     axes.set_xlim(left=0)

@@ -1,4 +1,4 @@
-"""Strong and weak scaling against the number of ranks: a panel for each kind and batch.
+"""Strong and weak scaling against the number of ranks: a panel for each kind and batch, or several if there are many curves.
 
 A line joins the points of one configuration: of each rank count the layout with the fewest nodes. Other layouts are next to it;
 layouts of several nodes are named at the axis (2x4: two nodes of four ranks).
@@ -15,13 +15,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from hpc_utils.analyze import stats
-from hpc_utils.analyze.scaling import baseline_text, headline
+from hpc_utils.analyze.scaling import headline
 from hpc_utils.records.identity import task
 from hpc_utils.records.study import Targets
 
 from ..quantities import quantity
 from . import drawing, style
 from .chart import charted
+
+Curve = tuple[str, dict[str, Any], pd.DataFrame]  # label, look, points
 
 BESIDE = 0.06  # distance of other layouts from their point, as a part of the ranks
 # Ideally, a column on N ranks is that on one rank times N to the power of this, in strong and in weak scaling.
@@ -52,11 +54,14 @@ def speedup(table: pd.DataFrame) -> Figure:
     return _curves(headline(table), "speedup")
 
 
-@charted("efficiency", "Strong and weak scaling efficiency against the number of ranks.")
+@charted(
+    "efficiency",
+    "Strong and weak scaling efficiency against the number of ranks; over no group: over one process without a process group.",
+)
 def efficiency(table: pd.DataFrame, targets: Targets | None = None) -> Figure:
     """Strong and weak scaling efficiency, and a study's `targets`. `table`: `scaling.efficiency`.
 
-    Filled markers: against one process without a process group; half-filled: against the same scheme (DDP) on one rank.
+    Filled markers: over one process without a process group; half-filled: over the same scheme (DDP) on one rank.
     """
     return _curves(table, "efficiency", targets=targets)
 
@@ -70,7 +75,7 @@ def ceiling(table: pd.DataFrame, targets: Targets | None = None) -> Figure:
     of points that have a ceiling."""
     rows, names = drawing.apart(table)
     panels = list(rows.groupby(["batch", "precision", *names], dropna=False))
-    figure, (grid,) = drawing.wrapped(len(panels), most=3)
+    figure, (grid,) = drawing.wrapped(len(panels), height=1.8)
     for axes, ((batch, precision, *_), points) in zip(grid, panels, strict=True):
         points = points.sort_values(["world_size", "nodes"]).drop_duplicates("world_size")
         further = drawing.more(points.iloc[0], names)
@@ -99,13 +104,19 @@ def memory(table: pd.DataFrame) -> Figure:
 
 def _curves(table: pd.DataFrame, *columns: str, targets: Targets | None = None) -> Figure:
     """A row of panels for each of `columns`. Logarithmic where proportional values form a straight line, else from zero."""
-    panels = list(table.groupby(["kind", "batch"]))
+    panels = [
+        (kind, batch, curves[first : first + style.CURVES])
+        for (kind, batch), rows in table.groupby(["kind", "batch"])
+        for curves in [list(_configurations(rows, "efficiency" in columns))]
+        for first in range(0, len(curves), style.CURVES)
+    ]
     works = table.groupby(["workload", "dataset"], dropna=False).ngroups
-    figure, grid = drawing.wrapped(len(panels), len(columns), height=2.2 if len(columns) == 1 else 1.8)
+    figure, grid = drawing.wrapped(len(panels), len(columns), height=1.75)
     for line, column in zip(grid, columns, strict=True):
-        for axes, ((kind, batch), rows) in zip(line, panels, strict=True):
+        for axes, (kind, batch, curves) in zip(line, panels, strict=True):
+            rows = pd.concat([points for *_, points in curves])
             power = IDEAL.get(column, (None, None))[kind == "weak"]
-            _lines(axes, rows, column, power)
+            _lines(axes, curves, column, power)
             if targets:
                 _target(axes, kind, targets)
             _ranks(axes, rows)
@@ -128,13 +139,16 @@ def _ranks(axes: Axes, rows: pd.DataFrame) -> None:
     """The ranks along x, with the layouts of several nodes."""
     drawing.ranks_axis(axes, rows.world_size)
     places = rows[rows.nodes > 1].sort_values("nodes")
+    if (places.ranks_per_node == 1).all():
+        axes.set_xlabel("ranks, one a node" if len(places) else "ranks")
+        return
     layouts = {
         world: "".join(f"\n{layout}" for layout in group.layout.unique())
         for world, group in places.groupby("world_size")
     }
     ticks = axes.get_xticks()
     axes.set_xticks(ticks, [f"{world:g}{layouts.get(world, '')}" for world in ticks])
-    axes.set_xlabel("ranks (nodes x ranks on each)" if layouts else "ranks")
+    axes.set_xlabel("ranks, nodes x ranks")
 
 
 def _target(axes: Axes, kind: str, targets: Targets) -> None:
@@ -150,23 +164,18 @@ def _target(axes: Axes, kind: str, targets: Targets) -> None:
             ":|",
             color=look["color"],
             markevery=[1],
-            label=f"target: {least:g} % on {ranks} ranks",
+            label=f"target: {least:g} % on {ranks}",
         )
     else:
         most = targets.weak_variation
-        axes.axhspan(100 / (1 + most), 100 / (1 - most), label=f"target: step time within {100 * most:g} %", **look)
+        axes.axhspan(100 / (1 + most), 100 / (1 - most), label=f"target: within {100 * most:g} %", **look)
 
 
-def _lines(axes: Axes, rows: pd.DataFrame, column: str, power: float | None) -> None:
+def _lines(axes: Axes, configurations: list[Curve], column: str, power: float | None) -> None:
     """Every configuration's `column` with its interval, side by side, and the ideal."""
-    configurations = list(_configurations(rows))
-    names_baseline = (rows.baseline != "none").any() or column == "efficiency"
     for number, (label, look, points) in enumerate(configurations):
         first = points.iloc[0]
-        look |= {"linewidth": 1.4} if first.baseline == "none" else {"linewidth": 0.8, "fillstyle": "bottom"}
-        if names_baseline:
-            label += f", against {baseline_text(first.baseline)}"
-        aside = 1 + min(0.025, 0.2 / len(configurations)) * (number - (len(configurations) - 1) / 2)
+        aside = 1 + min(0.04, 0.2 / len(configurations)) * (number - (len(configurations) - 1) / 2)
         turns = points.groupby("world_size").cumcount()  # a rank count's other layouts are not on the line
         places = points.world_size * (aside + BESIDE * turns)
         for on_line, options in ((turns == 0, {"label": label}), (turns > 0, {"linestyle": "none"})):
@@ -180,16 +189,19 @@ def _lines(axes: Axes, rows: pd.DataFrame, column: str, power: float | None) -> 
             )
 
 
-def _configurations(rows: pd.DataFrame) -> Iterator[tuple[str, dict[str, Any], pd.DataFrame]]:
+def _configurations(rows: pd.DataFrame, names_baseline: bool) -> Iterator[Curve]:
     """(label, look, points) of each configuration, the points by ranks and nodes. Configurations that differ in more than the
     precision have looks of their own."""
+    names_baseline |= (rows.baseline != "none").any()
     rows, names = drawing.apart(rows)
     order = rows.precision.map(style.PRECISIONS.index)
     rows = rows.assign(order=order).sort_values(
         ["order", "baseline", "world_size", "nodes"], ascending=[True, False, True, True]
     )
     numbers = rows.groupby(["precision", *names], dropna=False, sort=False).ngroup()
-    for (precision, *_), points in rows.groupby(["precision", "baseline", *names], dropna=False, sort=False):
+    for (precision, base, *_), points in rows.groupby(["precision", "baseline", *names], dropna=False, sort=False):
         look = style.series(numbers[points.index[0]]) if names else style.precision(precision)
         look |= {"markerfacecoloralt": "white"}
-        yield precision + drawing.more(points.iloc[0], names), look, points
+        look |= {"linewidth": 1.4} if base == "none" else {"linewidth": 0.8, "fillstyle": "bottom"}
+        over = f" over {'no group' if base == 'none' else base.upper()}" if names_baseline else ""
+        yield precision + drawing.more(points.iloc[0], names) + over, look, points

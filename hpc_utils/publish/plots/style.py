@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ from matplotlib.figure import Figure
 
 from ..formatting import number
 
-COLUMN = 3.5  # inches: one column of a two-column paper (IEEE, ACM)
-PAGE = 7.16  # both columns
+COLUMN = 3.5  # inches: one column of a two-column paper (IEEE, ACM), and magnified by half the figure of a slide
+PAGE = 7.0  # both columns
+SLIDE = 5.9  # the whole slide, magnified by half
+CURVES = 4  # a panel has at most so many
 
 # Okabe & Ito 2008, distinguishable by colour-blind readers; ordered by falling contrast in grey.
 BLUE, ORANGE, PINK, GREEN = "#0072B2", "#D55E00", "#CC79A7", "#009E73"
@@ -38,7 +41,7 @@ FILLS = {
     "small batches": ("0.85", ""), "communication and waiting": (ORANGE, "////"),
     # communication, by what hides it and by what it is
     "hidden behind compute": (BLUE, ""), "exposed": (ORANGE, "////"),
-    "moving bytes": (BLUE, ""), "waiting for the slowest rank": (ORANGE, "////"),
+    "transfer": (BLUE, ""), "waiting for the slowest rank": (ORANGE, "////"),
     # parts of the model's step
     "computing": ("0.8", ""), "communication: processor": (SKY, "\\\\\\"), "communication: bandwidth": (BLUE, ""),
     "communication: latency": (YELLOW, "..."),
@@ -75,9 +78,9 @@ def apply() -> None:
 
 
 def mark(figure: Figure, text: str) -> None:
-    """Write `text` below `figure`, behind the note on its intervals."""
+    """Write `text` below `figure`, behind the note on its intervals, in lines as long as it is wide."""
     note = "; ".join(filter(None, [figure.get_supxlabel(), text]))
-    figure.supxlabel(note, fontsize=7, color=ROLES["quiet"])
+    figure.supxlabel(textwrap.fill(note, round(15 * figure.get_figwidth())), color=ROLES["quiet"])
 
 
 def save(figure: Figure, name: str, folder: Path) -> Path:

@@ -58,10 +58,10 @@ def timelines(frame: pd.DataFrame, steps: Mapping[str, Sequence[float]]) -> Figu
             _lane(axes, rows, lane, frame.ms, frame[f"{label}: {lane}"])
         for start in starts:
             axes.axvline(start, color="0.2", linewidth=0.5, linestyle=(0, (2, 2)), zorder=0, label="a step begins")
-        axes.set_yticks([0.4 - row for row in range(len(rows))], rows, fontsize=6.5)
+        axes.set_yticks([0.4 - row for row in range(len(rows))], rows)
         axes.set_ylim(0.95 - len(rows), 1)
         axes.grid(visible=False)
-        axes.set_title(label, loc="left", fontsize=7.5, pad=2)
+        axes.set_title(label, loc="left", pad=2)
     panels.flat[-1].set(xlabel="ms since the first event", xlim=(frame.ms.iloc[0], frame.ms.iloc[-1]))
     return drawing.finished(figure)
 

@@ -19,6 +19,7 @@ from .test_build import text
 
 PAGES = {
     "paper": range(5, 6), "proposal": range(6, 9), "slides": range(5, 6), "bottlenecks": range(2, 4), "summary": range(1, 2),
+    "resnet18": range(4, 7),
 }  # fmt: skip
 said_by = functools.cache(text)  # the built PDFs are read twice
 LATEX = ("pdflatex", "-interaction=nonstopmode", "-halt-on-error")
@@ -63,7 +64,7 @@ def test_it_is_as_long_as_it_should_be(built: Path, name: str) -> None:
     said = said_by(built / f"{name}.pdf")
     measured = (ROOT / "results/reference/mpi").exists() or name != "summary"
     assert ("Source: chapter" if measured else "not measured") in said
-    assert ("Colophon" in said) == (name == "proposal")  # the others have it in their properties
+    assert ("Colophon" in said) == (name in ("proposal", "resnet18"))  # the others have it in their properties
 
 
 def test_visitors_are_shown_what_the_results_give(built: Path) -> None:
@@ -73,8 +74,10 @@ def test_visitors_are_shown_what_the_results_give(built: Path) -> None:
         return re.sub(r"Built with .*? Build again|\b[0-9a-f]{7,}\b", "", said_by(path))
 
     assert (
-        SHOWN == ["bottlenecks", "paper", "proposal", "slides", "summary"] and (ROOT / "docs/pdf/paper.tex").is_file()
+        SHOWN == ["bottlenecks", "paper", "proposal", "resnet18", "slides", "summary"]
+        and (ROOT / "docs/pdf/paper.tex").is_file()
     )
+    assert (built / "tex/ieee/figures/1-architecture.pdf").is_file(), "pdflatex reads no SVG"
     for name in SHOWN:
         shown = ROOT / f"docs/pdf/{name}.pdf"
         assert lasting(shown) == lasting(built / f"{name}.pdf"), f"{shown} is of an earlier state: run `make pdf`"

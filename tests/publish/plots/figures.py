@@ -32,10 +32,11 @@ def ends(axes: Axes) -> list[tuple[float, float]]:
 
 
 def uncovered(figure: Figure) -> bool:
-    """No texts overlap, all lie within the figure, and the legend lies outside the panels."""
+    """All text is legible, no texts overlap, all lie within the figure, and the legend lies outside the panels."""
     figure.canvas.draw()
+    assert all(text.get_fontsize() >= 8 for text in figure.findobj(Text))
     texts = [text for axes in figure.axes for text in (*axes.texts, axes.title) if text.get_text()]
-    boxes = [text.get_window_extent() for text in texts]
+    boxes = [text.get_window_extent() for text in [*texts, *filter(None, [figure._supxlabel])]]
     assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))
     assert all(figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1 + 1 for box in boxes)
     for legend, axes in itertools.product(figure.legends, figure.axes):

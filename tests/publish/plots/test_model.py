@@ -27,13 +27,15 @@ def held_out():
 def test_measured_points_carry_their_intervals_and_held_out_ones_are_open(held_out):
     drawn = validation.curves(held_out[1])
     chart = plots.validation(drawn)
-    *panels, off = chart.figure.axes
+    panels = chart.figure.axes
     assert len(panels) == drawn.groupby(["kind", "size"]).ngroups
     curves = [line for axes in panels for line in axes.lines if line.get_marker() == "None"]
     assert sum(len(line.get_xdata()) for line in curves if line.get_linestyle() != "None") == len(drawn)
-    assert {"links as they are", "0.3 Gbit/s", "measured, held out"} <= labels(chart.figure)
+    assert {"links as they are", "0.3 Gbit/s", "held out"} <= labels(chart.figure)
     once = drawn[(drawn.world_size > 1) | ~drawn.duplicated(["kind", "size", "world_size"])]
-    marked = [line for line in off.lines if line.get_marker() != "None" and len(line.get_xdata())]
+    off = plots.errors(drawn).figure
+    lines = [line for axes in off.axes for line in axes.lines]
+    marked = [line for line in lines if line.get_marker() != "None" and len(line.get_xdata())]
     hollow = [line for line in marked if line.get_markerfacecolor() == "white"]
     assert sum(len(line.get_xdata()) for line in hollow) == (once.points == "held out").sum() > 0
     assert sorted(y for line in marked for y in line.get_ydata()) == pytest.approx(sorted(100 * once.error))
@@ -46,10 +48,10 @@ def test_bars_add_up_to_the_step_and_say_where_extrapolation_begins(held_out):
     bars = figure.axes[0].patches
     tops = [max(bar.get_y() + bar.get_height() for bar in bars if round(bar.get_x()) == place) for place in range(4)]
     assert tops == pytest.approx(frame.seconds.tolist())
-    (line,) = [line for line in figure.axes[0].lines if line.get_label().startswith("extrapolation")]
+    (line,) = [line for line in figure.axes[0].lines if line.get_label() == "extrapolation"]
     assert list(line.get_xdata()) == [1.5, 1.5], "behind one and two ranks"
     measured_ranks = frame[frame.extrapolation == ""]
-    assert not any(label.startswith("extrapolation") for label in labels(plots.parts(measured_ranks).figure))
+    assert not any(label == "extrapolation" for label in labels(plots.parts(measured_ranks).figure))
 
 
 def test_reach_draws_strong_and_weak_apart(held_out):
@@ -60,7 +62,7 @@ def test_reach_draws_strong_and_weak_apart(held_out):
     assert [axes.get_title() for axes in figure.axes] == [
         drawing.fixed_batch(kind, 32) for kind in ("strong", "weak")
     ]
-    assert labels(figure) == {"1 Gbit/s", "100 Gbit/s, not measured", "extrapolation from here on"}
+    assert labels(figure) == {"1 Gbit/s", "100 Gbit/s, not run", "extrapolation"}
     highest = max(frame.efficiency_high.max() for frame in frames)
     assert figure.axes[0].get_ylim()[1] > 100 * highest, "no band is cut"
 

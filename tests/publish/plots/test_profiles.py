@@ -76,7 +76,7 @@ def test_promises_are_next_to_what_came_of_them() -> None:
         }
     )
     axes = profiles.promises(frame).figure.axes[0]
-    promised = next(one for one in axes.collections if one.get_label() == "promised at most").get_offsets()
+    promised = next(one for one in axes.collections if one.get_label() == "bound").get_offsets()
     assert np.ma.filled(promised[0], nan).tolist() == pytest.approx([2.0, 0])
     assert lines(axes)["measured"].get_xdata().tolist() == [1.8, 0.7]
 

@@ -71,11 +71,18 @@ def test_ideals_are_proportional_or_flat(table) -> None:
 
 def test_efficiency_shows_both_baselines_and_the_targets(table) -> None:
     figure = plots.efficiency(table, Targets(strong_efficiency=0.65)).figure
-    assert {"fp32, against one process without a process group", "bf16, against DDP on one rank", "target: 65 % on 8 ranks",
-            "target: step time within 10 %", "ideal"} <= labels(figure)  # fmt: skip
+    assert {"fp32 over no group", "bf16 over DDP", "target: 65 % on 8", "target: within 10 %", "ideal"} <= labels(figure)  # fmt: skip
     drawn = lines(figure.axes[0])
-    assert drawn["fp32, against DDP on one rank"].get_fillstyle() == "bottom"
-    assert drawn["fp32, against one process without a process group"].get_fillstyle() == "full"
+    assert drawn["fp32 over DDP"].get_fillstyle() == "bottom"
+    assert drawn["fp32 over no group"].get_fillstyle() == "full"
+
+
+def test_a_panel_has_at_most_four_curves(runs: pd.DataFrame) -> None:
+    """Of six configurations, each over two baselines."""
+    parts = [runs.assign(torch=version) for version in ("2.6.0", "2.13.0")]
+    figure = plots.efficiency(scaling.efficiency(pd.concat(parts, ignore_index=True))).figure
+    curves = [sum(not label.startswith("_") for label in lines(axes)) for axes in figure.axes if axes.get_title()]
+    assert max(curves) == 4 and sum(curves) >= 20 and uncovered(figure)
 
 
 def test_a_wide_interval_does_not_flatten_the_curves(table) -> None:
@@ -113,7 +120,7 @@ def test_the_ceiling_is_above_the_curve_and_areas_show_what_is_lost() -> None:
     losses = ceiling.losses(scaling.efficiency(runs), [profile([96, 384, 768], device="cpu")])
     figure = plots.ceiling(losses, Targets()).figure
     assert labels(figure) == {
-        "measured", "ceiling: computing alone", "small batches", "communication and waiting", "target: 70 % on 8 ranks"
+        "measured", "ceiling: computing alone", "small batches", "communication and waiting", "target: 70 % on 8"
     }  # fmt: skip
     drawn = lines(figure.axes[0])
     measured, most = (drawn[name].get_ydata() for name in ("measured", "ceiling: computing alone"))
