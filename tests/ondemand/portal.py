@@ -1,4 +1,4 @@
-"""A portal in few lines: the form of the app as a page, and Apache with Open OnDemand's rules for nodes."""
+"""The portal's side: the form and the card as plain pages, and Apache with Open OnDemand's rules for nodes."""
 
 from __future__ import annotations
 
@@ -33,33 +33,33 @@ button { font: inherit; margin-top: 1em; padding: .4em 1em; background: #0a58ca;
 {% else %}<div class="card"><p>Running, 1 node</p>{{ card }}</div>{% endif %}""")
 
 
-class Portal:
-    """`show` puts a page at `url`: the form of the app, or the card of its session."""
-
-    def __init__(self, folder: Path, url: str) -> None:
-        self.folder, self.url = folder, url
-
-    def show(self, form: dict[str, Any] | None = None, card: str = "") -> None:
-        (self.folder / "pages/index.html").write_text(PAGE.render(form=form, card=card))
+def form_page(form: dict[str, Any]) -> str:
+    """The form; its button puts the values of the fields, as JSON, into the title."""
+    return PAGE.render(form=form)
 
 
 @contextlib.contextmanager
-def started(program: str, address: str) -> Iterator[Portal]:
-    """Apache, which forwards to `address`; it ends with the block."""
-    with tempfile.TemporaryDirectory(prefix="hpc-portal-") as name, socket.socket() as probe:
+def portal(program: str, address: str, card: str) -> Iterator[str]:
+    """Apache (`program`) until the end of the block; the address of the page with a session's card.
+
+    Args:
+        address: where the session's node answers, whatever its name. card: HTML.
+    """
+    with tempfile.TemporaryDirectory(prefix="hpc-portal-") as name:
         folder = Path(name)
         folder.chmod(0o755)  # Apache gives up root
-        (folder / "pages").mkdir()
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-        probe.close()
+        (folder / "index.html").write_text(PAGE.render(card=card))
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        configuration = (HERE / "portal.conf").read_text()
         settings = {"folder": folder, "port": port, "address": address, "modules": MODULES}
-        (folder / "portal.conf").write_text((HERE / "portal.conf").read_text().format(**settings))
+        (folder / "portal.conf").write_text(configuration.format(**settings))
         process = subprocess.Popen([program, "-f", folder / "portal.conf", "-DFOREGROUND"], stdin=subprocess.DEVNULL)
         try:
             wait_for(lambda: process.poll() is not None or (folder / "pid").exists(), seconds=30)
             assert process.poll() is None, (folder / "error.log").read_text()
-            yield Portal(folder, f"http://127.0.0.1:{port}/index.html")
+            yield f"http://127.0.0.1:{port}/index.html"
         finally:
             process.terminate()
             process.wait()

@@ -47,5 +47,3 @@ c.ServerApp.allow_root = os.geteuid() == 0
 c.ServerApp.root_dir = str(folder)
 if (folder / "notebooks/00_start_here.ipynb").is_file():
     c.LabApp.default_url = "/lab/tree/notebooks/00_start_here.ipynb"
-c.LabApp.news_url = None  # the node may not reach the internet, and its users are not asked
-c.LabApp.check_for_updates_class = "jupyterlab.NeverCheckForUpdate"
