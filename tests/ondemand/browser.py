@@ -97,9 +97,10 @@ class Browser:
         self._call("Input.dispatchKeyEvent", type="keyDown", text="\r", **key)
         self._call("Input.dispatchKeyEvent", type="keyUp", **key)
 
-    def photograph(self, path: Path) -> None:
-        """What is on the screen now, as a small PNG."""
-        data = base64.b64decode(self._call("Page.captureScreenshot")["data"])
+    def photograph(self, path: Path, height: int = HEIGHT) -> None:
+        """The upper part of the screen now, as a small PNG."""
+        part = {"x": 0, "y": 0, "width": WIDTH, "height": height, "scale": 1}
+        data = base64.b64decode(self._call("Page.captureScreenshot", clip=part)["data"])
         path.parent.mkdir(exist_ok=True)
         Image.open(io.BytesIO(data)).convert("RGB").quantize(COLOURS).save(path, optimize=True)
 

@@ -30,7 +30,7 @@ button { font: inherit; margin-top: 1em; padding: .4em 1em; background: #0a58ca;
  {% if field.min is defined %}type="number" min="{{ field.min }}" max="{{ field.max }}"{% endif %}
  {% if field.required %}required{% endif %}><small>{{ field.help }}</small>
 {% endfor %}<button type="submit">Launch</button></form>
-{% else %}<div class="card"><p>Running, 1 node</p>{{ card }}</div>{% endif %}""")
+{% else %}<div class="card"><p>Running</p>{{ card }}</div>{% endif %}""")
 
 
 def form_page(form: dict[str, Any]) -> str:

@@ -1,6 +1,6 @@
 """From the form to a submitted study in a real browser, in a clone that has measured nothing.
 
-It takes the pictures of env/ondemand/README.md: `pytest --basetemp=FOLDER` keeps them in FOLDER/*/pictures.
+It takes the pictures of env/ondemand/README.md, docs/images/ondemand: `pytest --basetemp=FOLDER` keeps them in FOLDER/*/pictures.
 """
 
 from __future__ import annotations
@@ -37,24 +37,25 @@ SCROLL_TO_A_FIGURE = f"""(() => {{
 
 
 @pytest.fixture
-def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A clone in the home of a user whose environment is installed."""
+def partition(slurm: Callable[..., str]) -> Iterator[None]:
+    """A partition that allows the form's two hours; jobs that are left are cancelled."""
+    slurm("scontrol", "update", "PartitionName=gpu", "MaxTime=120")
+    yield
+    slurm("scancel", "--me")
+    wait_for(lambda: not slurm("squeue", "--me", "--noheader"), every=0.5)
+    slurm("scontrol", "update", "PartitionName=gpu", "MaxTime=60")
+
+
+@pytest.fixture
+def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A user's home, with a clone whose environment is installed."""
     with tempfile.TemporaryDirectory(prefix="home-") as home:
         clone = Path(home) / "compendium"
         copy_project(clone)
         (clone / ".venv").symlink_to(sys.prefix)
         (clone / "jobs/environment.sh").write_text(f"export HOME={home}\nsource .venv/bin/activate\n")
         monkeypatch.setenv("HOME", home)
-        yield clone
-
-
-@pytest.fixture
-def partition(slurm: Callable[..., str]) -> Iterator[None]:
-    """A partition that allows the form's two hours; jobs that are left are cancelled."""
-    slurm("scontrol", "update", "PartitionName=gpu", "MaxTime=120")
-    yield
-    slurm("scancel", "--me")
-    slurm("scontrol", "update", "PartitionName=gpu", "MaxTime=60")
+        yield Path(home)
 
 
 def choose(page: Browser, menu: str, item: str) -> None:
@@ -98,9 +99,10 @@ def run_cell(page: Browser, code: str) -> str:
 @pytest.mark.soak
 @pytest.mark.timeout(900)
 def test_from_the_form_to_a_submitted_study(
-    cluster: Cluster, slurm: Callable[..., str], partition: None, launch: Callable, clone: Path, tmp_path: Path
+    cluster: Cluster, slurm: Callable[..., str], home: Path, partition: None, launch: Callable, tmp_path: Path
 ) -> None:
-    app, pictures = clone / "env/ondemand", tmp_path / "pictures"
+    clone, pictures = home / "compendium", tmp_path / "pictures"
+    app = clone / "env/ondemand"
     form = tmp_path / "form.html"
     form.write_text(form_page(json.loads(dashboard("form", app))))
     with started(chromium(), tmp_path / "profile") as page:
@@ -108,7 +110,7 @@ def test_from_the_form_to_a_submitted_study(
         assert page.value("document.querySelector('#working_dir').value") == str(clone)
         page.value("document.querySelector('#working_dir').select()")
         page.write("~/compendium")
-        page.photograph(pictures / "1-form.png")
+        page.photograph(pictures / "1-form.png", height=720)
         page.click("button", until="document.title.startsWith('{')")
         folder, arguments = launch(**json.loads(page.value("document.title")))
         with (
@@ -116,12 +118,13 @@ def test_from_the_form_to_a_submitted_study(
             portal(program("apache2"), cluster.address(node), dashboard("view", app, folder)) as card,
         ):
             page.open(card)
-            page.photograph(pictures / "2-card.png")
+            page.photograph(pictures / "2-card.png", height=210)
             page.click("button")
             page.turn()  # another tab
             page.until("document.querySelector('.jp-MarkdownCell h1')?.innerText.startsWith('Start here')")
             page.until(IDLE)
             page.click(".jp-toast-button", "No")  # no news of Jupyter
+            page.until("!document.querySelector('.jp-toast-button')")
             page.photograph(pictures / "3-jupyterlab.png")
 
             for number, name in enumerate(("03_scaling", "04_profiling"), 4):
