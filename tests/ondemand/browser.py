@@ -17,7 +17,7 @@ from typing import Any
 import websocket
 from PIL import Image
 
-WIDTH, HEIGHT = 1120, 760
+WIDTH, HEIGHT = 1280, 760
 SHIFT = 8  # the protocol's bit for that key
 COLOURS = 48  # of a picture: a page is small then
 
