@@ -7,6 +7,7 @@ from pathlib import Path
 
 from hpc_utils import paths
 
+from .digest import cells
 from .tools import read_text, run_tool
 
 # Set while a git hook runs, these point git to the hook's repository.
@@ -30,13 +31,25 @@ def commit(root: Path | None = None) -> str | None:
 def dirty(root: Path | None = None) -> bool | None:
     """Whether the code that measures and analyses differs from its commit; None if git does not know the tree.
 
-    Runs record studies, options, and a digest of the user's own modules, which therefore do not count.
+    Runs record studies, options, and a digest of the user's own modules, which therefore do not count. Neither do notebooks that
+    were only executed and saved, or are new.
     """
     root = root or paths.root()
     if commit(root) is None or (root / EXPORTED).exists():
         return None
     status = _git(root, "status", "--porcelain", "--untracked-files=normal", "--", *CODE)
-    return None if status is None else bool(status.strip())
+    if status is None:
+        return None
+    return any(not _is_executed(root, line[3:]) for line in status.splitlines())
+
+
+def _is_executed(root: Path, name: str) -> bool:
+    """Whether a changed or new file is a notebook with the code of its commit, or with none there."""
+    file = root / name
+    if file.suffix != ".ipynb" or not file.exists():
+        return False
+    committed = _git(root, "show", f"HEAD:{name}")
+    return committed is None or cells(committed) == cells(read_text(file))
 
 
 def _git(root: Path, *arguments: str) -> str | None:

@@ -220,6 +220,8 @@ class Chapter:
         page["fingerprint"] = exports.seal(page)
         stem = f"{self.study}-{self.notebook}" if self.study else self.notebook
         atomic.write_text(self.results / exports.FOLDER / f"{stem}.json", exports.text(page))
+        if self.results != Path(paths.results()):
+            return f"Nothing is exported: these are the runs of the set {self.results.name}."
         return (
             f"Exported: {counted(len(self.items['tables']), 'table')}, {counted(len(self.items['figures']), 'figure')} "
             f"({exports.FOLDER}/{stem}.json, {page['fingerprint'][: provenance.SHORT]})."

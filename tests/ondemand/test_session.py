@@ -6,10 +6,8 @@ import contextlib
 import http.client
 import json
 import os
-import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
@@ -18,13 +16,12 @@ from urllib.parse import urlencode
 import jupyter_client.session
 import pytest
 import websocket
-import yaml
 from bs4 import BeautifulSoup
 
-from hpc_utils.launch.slurm_commands import clean_environment
 from hpc_utils.rehearsal import Cluster
+from tests.support import wait_for
 
-from .conftest import APP, dashboard
+from .conftest import APP, dashboard, submitted
 
 # A name that a shell would trip over; JupyterLab and the scripts must not.
 CLONE = """my "clone"; touch $(touch here) 'quoted'"""
@@ -71,28 +68,6 @@ class Session:
             return answer.status, dict(answer.getheaders()), answer.read().decode(errors="replace")
 
 
-def wait(condition: Callable[[], object], what: Callable[[], str], seconds: float = 120) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, what()
-        time.sleep(0.2)
-
-
-@pytest.fixture(scope="module")
-def slurm(cluster: Cluster) -> Callable[..., str]:
-    """Run one of Slurm's commands for that cluster; what it prints."""
-    environment = clean_environment() | cluster.environment()
-
-    def slurm(*command: str | Path, script: str | None = None) -> str:
-        done = subprocess.run(
-            [str(part) for part in command], input=script, env=environment, capture_output=True, text=True, timeout=60
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout.strip()
-
-    return slurm
-
-
 @pytest.fixture(scope="module")
 def session(cluster: Cluster, slurm, launch, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
     top = tmp_path_factory.mktemp("user")
@@ -106,21 +81,8 @@ def session(cluster: Cluster, slurm, launch, tmp_path_factory: pytest.TempPathFa
     (home / ".jupyter/jupyter_config.json").write_text(json.dumps(CARELESS))
 
     folder, arguments = launch(clone)
-    job = slurm("sbatch", *arguments, script=(folder / "job_script_content.sh").read_text())
-    log, connection = folder / "output.log", folder / "connection.yml"
-    try:
-
-        def settled() -> bool:
-            written = connection.exists() and connection.stat().st_size > 0
-            return written or not slurm("squeue", "--noheader", "--jobs", job, "--states=PENDING,RUNNING")
-
-        wait(settled, lambda: slurm("scontrol", "show", "job", job))
-        assert connection.exists(), log.read_text() if log.exists() else slurm("scontrol", "show", "job", job)
-        node = slurm("squeue", "--noheader", "--jobs", job, "--format=%N")
-        said = yaml.safe_load(connection.read_text())
-        yield Session(job, folder, clone, home, cluster.address(node), **said)
-    finally:
-        slurm("scancel", "--quiet", job)
+    with submitted(slurm, folder, arguments) as (job, node, connection):
+        yield Session(job, folder, clone, home, cluster.address(node), **connection)
 
 
 def processes(marks: tuple[str, ...]) -> dict[int, str]:
@@ -216,7 +178,7 @@ def test_cancelled_it_leaves_nothing_running(session: Session, slurm) -> None:
     marks = (str(session.folder), str(session.clone))
     assert processes(marks)
     slurm("scancel", session.job)
-    wait(lambda: not processes(marks), lambda: f"still there: {processes(marks)}", seconds=60)
+    wait_for(lambda: not processes(marks), seconds=60, every=0.2)
     with pytest.raises(OSError):
         session.ask("GET", "/login")
     assert os.listdir(session.clone / "notebooks")  # what was saved stays

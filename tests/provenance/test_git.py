@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -29,6 +30,22 @@ def test_results_studies_modules_of_users_and_ignored_files_are_not_dirty(clone:
     new = "results/runs/a.json hpc_utils/__pycache__/x.pyc jobs/studies/mine.toml my_study.py paper/mine.md"
     write_files(clone, dict.fromkeys(new.split(), ""))
     assert dirty(clone) is False
+
+
+def test_notebooks_are_dirty_only_if_their_code_changed(clone: Path) -> None:
+    chapter = clone / "notebooks/01_baseline.ipynb"
+    saved = json.loads(chapter.read_text())
+    (clone / "notebooks/Untitled.ipynb").write_text(chapter.read_text())
+    for cell in saved["cells"]:
+        if cell["cell_type"] == "code":
+            cell |= {"execution_count": 1, "outputs": [{"output_type": "stream", "name": "stdout", "text": ["1"]}]}
+    chapter.write_text(json.dumps(saved, indent=1))
+    assert dirty(clone) is False
+    next(cell for cell in saved["cells"] if cell["cell_type"] == "code")["source"] = "x = 2"
+    chapter.write_text(json.dumps(saved))
+    assert dirty(clone) is True
+    chapter.unlink()
+    assert dirty(clone) is True
 
 
 def test_a_copy_has_no_commit_also_inside_another_repository(clone: Path, tmp_path: Path) -> None:
