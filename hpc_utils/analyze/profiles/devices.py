@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -11,22 +12,36 @@ import numpy as np
 
 from . import collectives, intervals, kernels, phases
 from .kernels import KernelClass
+from .phases import Phase
 from .timeline import COMMUNICATION, COMPUTE, MEMORY, TO_DEVICE, UNKNOWN, Events, world
-from .verdict import EFFICIENCY, EXPOSED, LIKE, LIMITS, LOW_INTENSITY, MANY, UTILISATION, Evidence, percent, rounded
+from .verdict import (
+    EFFICIENCY,
+    EXPOSED,
+    FORWARD,
+    LIKE,
+    LIMITS,
+    LOW_INTENSITY,
+    MANY,
+    UTILISATION,
+    Evidence,
+    percent,
+    rounded,
+)
 
 if TYPE_CHECKING:
     from .readers import Reports
 
 # Classes that do few operations per byte on any GPU in `peaks`.
-FEW_OPERATIONS = (kernels.ELEMENTWISE, kernels.NORMALISATION, kernels.REDUCTION, kernels.OPTIMIZER, kernels.TRANSFER)
+FUSABLE = (kernels.ELEMENTWISE, kernels.NORMALISATION, kernels.REDUCTION, kernels.OPTIMIZER)
+FEW_OPERATIONS = (*FUSABLE, kernels.TRANSFER)
 MATRIX = (kernels.CONVOLUTION, kernels.GEMM, kernels.ATTENTION)
 
 # Shares that are the sum of a column of `breakdown`
 _SHARES = {
     "busy": "busy_ns", "computing": "compute_ns", "exposed": "exposed_communication_ns", "loader": "loader_wait_ns",
     "outside": "between_steps_ns", "remaining": "otherwise_idle_ns", "late": "launched_late_ns",
-    "short": "short_gaps_ns", "short_late": "short_late_ns", "unknown": "unknown_ns",
-    "updating": "updating_ns", "zeroing": "zeroing_ns",
+    "short": "short_gaps_ns", "short_late": "short_late_ns", "returned": "returned_ns", "unknown": "unknown_ns",
+    "updating": "updating_ns", "zeroing": "zeroing_ns", "overlapped": "overlapped_ns",
 }  # fmt: skip
 _EVIDENCE = [
     ("exposed on the wire", "wire"), ("exposed waiting for other ranks", "waiting"), ("loader idle", "loader"),
@@ -49,12 +64,15 @@ class Devices:
             exposed: communication and nothing computed; where collectives are matched, it falls into
                 wire: on the wire, sends and receives included, and waiting: for other ranks.
             loader: idle while the host waits for data. outside: idle between steps; remaining: idle otherwise, of which late:
-                before its work was launched, short: in short gaps, and short_late: both (see `breakdown`).
+                before its work was launched, short: in short gaps, short_late: both, and returned: both, behind a
+                copy to the host (see `breakdown`).
+            overlapped: communication while something is computed.
             updating, zeroing: idle while the host is in the optimizer, and in its zero_grad.
             copies: copies to the device, and nothing else. moves: other memory operations, and nothing else.
         replayed: whether CUDA graphs start most of the work: more than `MANY` operations a launch.
         kernels: compute kernels, of the device with fewest. median_kernel: ns, of compute kernels.
         kernel_ns: of compute kernels by name. exposed_ns: of communication by name, where nothing is computed.
+        calls: of collectives on all devices, by kind and whether a forward pass launched them.
     """
 
     def __init__(self, reports: Reports) -> None:
@@ -85,10 +103,15 @@ class Devices:
         self.median_kernel = float(np.median(medians)) if medians else 0.0
         self.kernel_ns = kernels.kernel_ns(timelines)
         self.exposed_ns = Counter()
-        for ops in (timeline.ops for timeline in timelines):
-            for name in np.unique(ops.name[ops.kind == COMMUNICATION]).tolist():
-                sent = ops.where((ops.kind == COMMUNICATION) & (ops.name == name)).union()
-                self.exposed_ns[ops.names[name]] += intervals.outside(sent, ops.union(COMPUTE))
+        self.calls = Counter()
+        for timeline in timelines:
+            sends = timeline.ops.of_kind(COMMUNICATION)
+            kinds = [kernels.collective(name) for name in sends.names]
+            forward = intervals.holds(sends.launched, phases.windows(timeline.ranges, Phase.FORWARD))
+            self.calls.update(zip((kinds[name] for name in sends.name), forward.tolist(), strict=True))
+            for name in np.unique(sends.name).tolist():
+                sent = sends.where(sends.name == name).union()
+                self.exposed_ns[sends.names[name]] += intervals.outside(sent, timeline.ops.union(COMPUTE))
 
     def _share(self, column: Sequence[int | None]) -> float | None:
         """The share of the time of the devices whose value is known."""
@@ -116,6 +139,15 @@ class Devices:
         values = [part[column] for part in self.parts]
         return [values.pop(self.straggler.column), *values]
 
+    @property
+    def device_name(self) -> str:
+        """The first that is known; ""."""
+        return next((timeline.device_name for timeline in self.timelines if timeline.device_name), "")
+
+    def named(self, pattern: str | re.Pattern[str]) -> float:
+        """The share of the compute kernels of these names in the time."""
+        return sum(ns for name, ns in self.kernel_ns.items() if re.search(pattern, name)) / self.span
+
     def class_share(self, names: Sequence[KernelClass], precisions: Sequence[str] | None = None) -> float:
         """The share of these classes, in these precisions if given, in the compute kernels' time."""
         ns = (
@@ -128,11 +160,27 @@ class Devices:
     @property
     def gathered_twice(self) -> bool:
         """Whether parameters are gathered for the backward pass again: more all-gathers than reduce-scatters."""
-        counts = Counter()
-        for ops in (timeline.ops.of_kind(COMMUNICATION) for timeline in self.timelines):
-            for name, count in zip(ops.names, np.bincount(ops.name, minlength=len(ops.names)).tolist(), strict=True):
-                counts[kernels.collective(name)] += count
-        return counts["all_gather"] * (1 - LIKE) > counts["reduce_scatter"] > 0
+        gathers, scatters = (
+            sum(self.calls[kind, forward] for forward in (True, False)) for kind in ("all_gather", "reduce_scatter")
+        )
+        return gathers * (1 - LIKE) > scatters > 0
+
+    def collective(self, name: str) -> str:
+        """The kind of a collective of this name; "activations": all-reduces of tensor parallelism, which forward passes launch, too."""
+        kind = kernels.collective(name)
+        forward = self.calls[kind, True] > FORWARD * self.calls[kind, False]
+        return "activations" if kind == "all_reduce" and forward else kind
+
+    @property
+    def batches(self) -> int:
+        """Whose gradients one all-reduce may add up: forward passes in a step, or 2."""
+        forwards = sum(len(phases.windows(timeline.ranges, Phase.FORWARD)[0]) for timeline in self.timelines)
+        return max(2, round(forwards / max(sum(map(len, self.steps)), 1)))
+
+    @property
+    def uncovered(self) -> float:
+        """The share of the time in which they compute and communicate nothing: what can hide communication."""
+        return self.shares["computing"] - (self.shares["overlapped"] or 0.0)
 
     @property
     def autocast(self) -> bool:

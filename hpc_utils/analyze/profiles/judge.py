@@ -16,7 +16,7 @@ import numpy as np
 from hpc_utils.plural import counted
 
 from . import kernels, peaks
-from .devices import FEW_OPERATIONS, MATRIX, Counters, Devices
+from .devices import FEW_OPERATIONS, FUSABLE, MATRIX, Counters, Devices
 from .phases import PARTS, Phase
 from .readers import Reports
 from .timeline import NO_KERNELS, Timeline, world
@@ -61,21 +61,26 @@ PLAIN = ["None", "False", "none", "off", "fp32", "tf32", "host"]
 MOST = 4  # pieces of advice
 COMMUNICATION = "communication"  # that the backward pass does not hide, beside the phases of the host
 
-# What helps collectives: their kinds, the part of their time that it saves at most, precisions that it does not help, the action.
+# What helps collectives: their kinds, the part of their time that it saves at most (None: what computing can hide), precisions that
+# it does not help, the action.
 SHARDED = ("all_gather", "reduce_scatter")
 KEPT = "where memory allows, keep parameters from forward to backward: no second all-gather (reshard_after_forward=False)"
+HIDING = "hide more of it behind the backward pass: smaller or larger buckets (bucket_mb)"
+NO_SYNC = "add up the gradients of {} batches before each all-reduce (no_sync)"
 TRIES = (
-    (["all_reduce"], 1, (), "hide more of it behind the backward pass: smaller or larger buckets (bucket_mb)"),
+    (["all_reduce"], None, (), HIDING),
     (
         ["all_reduce"],
         1 / 2,
         kernels.HALF,
         "send gradients in 16 bits: half the bytes (DDP's bf16 compression hook)",
     ),
-    (["all_reduce"], 1 / 2, (), "add up the gradients of two batches before each all-reduce (no_sync)"),
+    (["all_reduce"], 1 / 2, (), NO_SYNC),
+    (["activations"], None, (), "overlap it with computing (asynchronous tensor parallelism)"),
+    (["activations"], 1, (), "tensor parallelism over fewer GPUs, of one node: more data parallelism instead"),
     (
         SHARDED,
-        1,
+        None,
         (),
         "wrap each block on its own and prefetch the next one's parameters while it computes (FSDP: fully_shard on "
         "blocks, set_modules_to_forward_prefetch; ZeRO: overlap_comm)",
@@ -87,7 +92,7 @@ TRIES = (
         "on several nodes, hybrid sharding: parameters are sharded within a node only (2-D mesh, HYBRID_SHARD)",
     ),
     (["all_gather"], 1, (), KEPT),
-    (["all_to_all"], 1, (), "overlap it with computing: shared experts, or the other half of the batch"),
+    (["all_to_all"], None, (), "overlap it with computing: shared experts, or the other half of the batch"),
     (
         ["all_to_all"],
         1,
@@ -98,11 +103,11 @@ TRIES = (
         ["broadcast"],
         1,
         (),
-        "where memory allows, plain DDP: ZeRO-1 broadcasts the updated parameters after each step",
+        "one process a GPU, with DDP: DataParallel sends the model in each step, ZeRO-1 what it updated (plain DDP, where memory allows)",
     ),
     (
         ["", "gather", "scatter"],
-        1,
+        None,
         (),
         "start it earlier, beside computing; pipelines: more micro-batches, or an interleaved schedule",
     ),
@@ -110,13 +115,19 @@ TRIES = (
 SLOW_KERNELS = "the measured kernels reach less than half of every peak: latency limits them, or they are too small"
 IF_FP32 = ", if this ran in fp32"  # dropped where that is known
 WORKERS = "more loader workers that persist and prefetch (num_workers)"
+RETURNED = (
+    "read results less often: each .item(), .cpu() or print of a tensor waits for the device, and empties its queue"
+)
 ON_DEVICE = "all images on the device from the start (loader=device)"
 DECODED = "decode once, before training, or augment whole batches"
 SAME_TIME = "tries with the same bound save the same time: their gains do not add up"
+ELSEWHERE = "less often, or in a thread beside the steps"
 STEP_GRAPH = "the whole step as one CUDA graph (step_graph=true; torch.cuda.graph in a loop of your own)"
 CUDA_ACTIVITY = Advice(
     "record CUDA's activity: ProfilerActivity.CUDA, one profiler at a time", "shows what the device does"
 )
+TF32 = "TF32 (precision=tf32; torch.set_float32_matmul_precision('high'))"
+AUTOCAST = "16-bit autocast"
 ALL_RANKS = (Advice("give the profiles of all ranks", "separates wire time from waiting, whose remedies differ"),)
 UNEXPLAINED = (
     Advice("mark data, forward, backward and optimizer with ranges and profile again", "shows what waits"),
@@ -138,7 +149,12 @@ def judge(reports: Reports) -> Verdict:
     advice = [proposal for proposal in advice if not any(words in proposal.action for words in done)]
     if reports.config.get("precision") == "fp32":
         advice = [proposal._replace(action=proposal.action.replace(IF_FP32, "")) for proposal in advice]
-    advice.sort(key=lambda proposal: (proposal not in ALL_RANKS, -(proposal.at_most or 0)))
+    first = [
+        proposal
+        for proposal in advice
+        if proposal in ALL_RANKS or (proposal.action.startswith(TF32) and proposal.at_most > 2)
+    ]
+    advice.sort(key=lambda proposal: (proposal not in first, -round(proposal.at_most or 0, 1)))
     advice = advice[:MOST]
     remarks = verdict.remarks
     gains = [proposal.at_most for proposal in advice if proposal.at_most]
@@ -180,8 +196,6 @@ def _by_devices(reports: Reports, measured: Counters | None, remarks: list[str])
         advice = [UNEXPLAINED[bool(devices.marked_steps)], *saving(idle, "then remove the cause")]
         return undecided(f"the device is idle {idle:.0%} of the time for no known reason", advice, remarks, evidence)
     chosen = losses[0] if losses else working(devices, measured)
-    if not devices.gathered_twice:
-        chosen = replace(chosen, advice=[proposal for proposal in chosen.advice if proposal.action != KEPT])
     doubts = [*_doubts(devices, reports.timelines), *_disturbed(reports)]
     if reports.slowdown > SLOWED:
         why = (
@@ -243,9 +257,8 @@ def _by_phases(
     doubts = [Doubt(0.6, "from the phases of the host only"), *disturbed]
     losses = [waiting_for_data(data)]
     if wire is not None:
-        losses.append(
-            communicating(wire, {"all_reduce": wire}, Doubt(0.7, "waiting for slower ranks is counted too"))
-        )
+        advice = [*saving(wire, HIDING), *saving(wire / 2, NO_SYNC.format(2))]
+        losses.append(communicating(wire, advice, Doubt(0.7, "waiting for slower ranks is counted too")))
     elif world(timelines)[1] > 1:
         doubts.append(Doubt(0.7, "the all-reduce is inside the backward phase"))
     if not any(losses):
@@ -275,19 +288,16 @@ def _by_counters(measured: Counters, remarks: Sequence[str]) -> Verdict:
         return undecided(SLOW_KERNELS, [larger, whole_steps], remarks, evidence)
     kernel, peak, share = measured.longest[0]
     if measured.moving:
-        bound = Bound.MEMORY
-        best = measured.dram
-        actions = (
+        bound, best = Bound.MEMORY, measured.dram
+        actions = [
             "fuse it with the kernels around it",
             "move fewer bytes: a narrower type, or reuse in registers and caches",
-        )
+        ]
     else:
-        bound = Bound.COMPUTE
-        best = measured.sm
-        matrices = "tensor cores: 16 bits or TF32, and sizes that are multiples of 8"
+        bound, best = Bound.COMPUTE, measured.sm
         actions = ["fewer or narrower operations"]
         if kernels.classify(kernel) in MATRIX and not measured.tensor > 0.1:
-            actions.append(matrices)
+            actions.append("tensor cores: 16 bits or TF32, and sizes that are multiples of 8")
     reason = f"{kernel}, reaches {share:.0%} of the peak of {peak}; the rest of the run was not measured"
     advice = [*(Advice(action, "of the measured kernels' time only") for action in actions), whole_steps]
     return Loss(bound, best, beyond(best, EFFICIENCY), "", reason, advice).verdict([Doubt(0.5)], evidence, remarks)
@@ -298,29 +308,34 @@ def _by_counters(measured: Counters, remarks: Sequence[str]) -> Verdict:
 
 def communication(devices: Devices) -> Loss | None:
     if devices.matched is not None:
-        return communicating(devices.shares["wire"], devices.exposed_ns)
+        return communicating(devices.shares["wire"], sending(devices.shares["wire"], devices))
     why = "wire time and waiting are not separated: that takes the collectives of several ranks"
-    loss = communicating(devices.shares["exposed"] or 0.0, devices.exposed_ns, Doubt(0.7, why))
-    return loss and replace(loss, advice=[*ALL_RANKS * (len(devices.timelines) == 1), *loss.advice])
+    share = devices.shares["exposed"] or 0.0
+    advice = [*ALL_RANKS * (len(devices.timelines) == 1), *sending(share, devices)]
+    return communicating(share, advice, Doubt(0.7, why))
 
 
-def communicating(share: float, by_name: Mapping[str, float], *doubts: Doubt) -> Loss | None:
-    """`share`: of the time on the wire without concurrent compute; `by_name`: how it is divided among collectives."""
-    if share < EXPOSED:
-        return None
-    advice = sending(share, by_name)
-    return Loss(Bound.COMMUNICATION, share, beyond(share, EXPOSED), "on the wire", advice=advice, doubts=doubts)
+def communicating(share: float, advice: Sequence[Advice], *doubts: Doubt) -> Loss | None:
+    """`share`: of the time in communication and nothing computed beside; on the wire, unless there are doubts."""
+    what = "in communication, waiting included" if doubts else "on the wire"
+    loss = Loss(Bound.COMMUNICATION, share, beyond(share, EXPOSED), what, advice=advice, doubts=doubts)
+    return loss if share >= EXPOSED else None
 
 
-def sending(share: float, by_name: Mapping[str, float]) -> list[Advice]:
+def sending(share: float, devices: Devices) -> list[Advice]:
     advice = []
     for kinds, part, excluded, action in TRIES:
         touched = sum(
-            value
-            for name, value in by_name.items()
-            if kernels.collective(name) in kinds and kernels.precision(name) not in excluded
+            ns
+            for name, ns in devices.exposed_ns.items()
+            if devices.collective(name) in kinds and kernels.precision(name) not in excluded
         )
-        advice += saving(share * part * touched / max(sum(by_name.values()), 1e-9), action)
+        touched *= share / max(devices.exposed_ns.total(), 1)
+        if action == NO_SYNC:
+            part = 1 - 1 / devices.batches
+        if action != KEPT or devices.gathered_twice:
+            saved = touched * part if part else min(touched, devices.uncovered)
+            advice += saving(saved, action.format(devices.batches))
     return advice
 
 
@@ -373,8 +388,8 @@ def _longer(devices: Devices, waited: str) -> str:
     """The kernel of the straggler that takes longer than on the others, or what its host was in meanwhile."""
     column = devices.straggler.column
     if waited != "compute_ns":
-        names = [name for name, _ in devices.pauses(column) if name]
-        return f" in {names[0]}" if names and waited == "idle_ns" else ""
+        name = next((name for name, _ in devices.pauses(column)), "")
+        return f" in {name}" if name and waited == "idle_ns" else ""
     times = [kernels.kernel_ns([timeline]) for timeline in devices.timelines]
     late = times.pop(column)
     name = max(late, key=lambda name: late[name] - np.median([punctual[name] for punctual in times]))
@@ -428,13 +443,14 @@ def launching(devices: Devices) -> Loss | None:
         doubts.append(Doubt(0.8, "kernels are long enough to hide launches: the host is busy with something else"))
     if any(part["communication_ns"] is None for part in devices.parts):
         doubts.append(Doubt(0.5, "it may be communication, which was not recorded"))
-    advice = []
-    if not devices.replayed and any(timeline.device is not None for timeline in devices.timelines):
-        advice += saving(share if late is None else late, STEP_GRAPH)
     updating, zeroing = (devices.shares[name] for name in ("updating", "zeroing"))
+    returned = devices.shares["returned"] or 0.0
+    advice = saving(returned, RETURNED)
     advice += saving(zeroing, "zero_grad(set_to_none=True): no kernels that fill gradients with zeros")
     advice += saving(updating, "a fused optimizer (fused=True)")
-    advice += saving(share - updating - zeroing, "torch.compile: fewer kernels to launch")
+    if not devices.replayed and any(timeline.device is not None for timeline in devices.timelines):
+        advice += saving((share if late is None else late) - returned, STEP_GRAPH)
+    advice += saving(share - returned - updating - zeroing, "torch.compile: fewer kernels to launch")
     advice += saving(share, "a larger batch per device: as many launches for more work")
     advice += [*unfused_attention(devices), *narrower(devices)]
     return Loss(Bound.LAUNCH, share, _idle_margin(busy), "waiting for launches", advice=advice, doubts=doubts)
@@ -454,16 +470,13 @@ def pausing(devices: Devices) -> Loss | None:
     reason = f"in {share:.0%} of the time the device idles in gaps of more than {LONG_GAP / 1e6:.0f} ms: the host was busy elsewhere"
     advice = []
     for name, ns in list(pauses.items())[:2]:
-        advice += saving(ns / devices.span, f"look at {name}: the host is in it meanwhile")
+        advice += saving(ns / devices.span, f"look at {name}, in which the host is meanwhile: {ELSEWHERE}")
     if unnamed:
         reason += "" if pauses else ", and nothing that was recorded is around it"
         mark = "mark what the host does there with ranges (record_function, NVTX), or record stacks (with_stack=True)"
-        advice += saving(unnamed, mark)
-    advice += saving(
-        share, "what the host does there, less often or in a thread beside the steps: logs, checkpoints, evaluation"
-    )
-    if devices.shares["loader"] is None:
-        advice += saving(share, f"if it is the loader: {WORKERS}")
+        advice += saving(unnamed, mark, f"what the host does there, {ELSEWHERE}: logs, checkpoints, evaluation")
+        if devices.shares["loader"] is None:
+            advice += saving(unnamed, f"if it is the loader: {WORKERS}")
     return Loss(Bound.HOST, share, _idle_margin(busy), "in long gaps", reason, advice)
 
 
@@ -508,8 +521,7 @@ def working(devices: Devices, measured: Counters | None) -> Loss:
         margin = margin if by_counters else min(margin, beyond(few, LOW_INTENSITY))
         share = shares["computing"] * (few if by_name else 1.0)
         reason = f"kernels that do few operations a byte take {few:.0%} of the compute time"
-        layouts = sum(ns for name, ns in devices.kernel_ns.items() if kernels.LAYOUT.search(name)) / devices.span
-        advice = [*moving_bytes(share, layouts, devices.autocast), *unfused_attention(devices)]
+        advice = [*moving_bytes(share, devices), *unfused_attention(devices), *measuring(devices)]
         return Loss(Bound.MEMORY, share, margin, "", reason, advice, doubts)
     reason = f"the device is busy {shares['busy']:.0%} of the time, and no loss is beyond its threshold"
     return Loss(Bound.COMPUTE, shares["busy"], margin, "", reason, computing(devices), doubts)
@@ -526,7 +538,7 @@ def balanced(devices: Devices, margin: float, doubts: Sequence[Doubt]) -> Loss:
     }
     advice = saving(parts["waiting for data"], DECODED)
     advice += saving(parts["otherwise idle"], "torch.compile or a larger batch: fewer launches for the same work")
-    advice += [*sending(parts["exposed communication"], devices.exposed_ns)[:1], *computing(devices)]
+    advice += [*sending(parts["exposed communication"], devices)[:1], *computing(devices)]
     ordered = sorted(parts.items(), key=lambda part: -part[1])
     reason = "no part is beyond its threshold: " + ", ".join(
         f"{name} {share:.1%}" for name, share in ordered if share
@@ -534,41 +546,50 @@ def balanced(devices: Devices, margin: float, doubts: Sequence[Doubt]) -> Loss:
     return Loss(Bound.BALANCED, shares["busy"], margin, "", reason, advice, doubts)
 
 
-def moving_bytes(share: float, layouts: float = 0.0, autocast: bool = False) -> list[Advice]:
-    """Shares of the time: `share` in kernels that do few operations per byte, of which `layouts` change layouts."""
-    advice = saving(share, "fuse kernels: torch.compile, fused normalisation, fused optimizer")
-    advice += [] if autocast else saving(share / 2, "bf16 autocast: half the bytes of the activations")
+def moving_bytes(share: float, devices: Devices) -> list[Advice]:
+    """`share`: of the time, in kernels that do few operations a byte."""
+    unfused = devices.shares["computing"] * devices.class_share(FUSABLE) - devices.named("^triton_(?!tem)")
+    advice = saving(unfused, "fuse kernels: torch.compile, fused normalisation, fused optimizer")
+    advice += [] if devices.autocast else saving(share / 2, "bf16 autocast: half the bytes of the activations")
+    layouts = devices.named(kernels.LAYOUT)
     return advice + saving(layouts, "channels_last for convolutional networks: no changes of layout")
 
 
 def unfused_attention(devices: Devices) -> list[Advice]:
-    ns = sum(ns for name, ns in devices.kernel_ns.items() if kernels.UNFUSED_ATTENTION.search(name))
-    softmax = any(kernels.SOFTMAX.search(name) for name in devices.kernel_ns)
-    return saving(ns / devices.span * softmax, "fused attention: torch.nn.functional.scaled_dot_product_attention")
+    share = devices.named(kernels.UNFUSED_ATTENTION) * (devices.named(kernels.SOFTMAX) > 0)
+    return saving(share, "fused attention: torch.nn.functional.scaled_dot_product_attention")
 
 
 def narrower(devices: Devices) -> list[Advice]:
-    """16 bits for the GEMMs, convolutions and attention whose names say that they take more, or for those whose names do not say
-    what they take if none takes 16 bits."""
-    device = next((timeline.device_name for timeline in devices.timelines if timeline.device_name), "")
-    peak = peaks.find_peak(device)
-    best = max((peak.flops.get(kind, 0.0) for kind in kernels.HALF[1:]), default=0.0) if peak else 0.0
+    """TF32, and 16 bits, for the GEMMs, convolutions and attention whose names say that they take more, or for those whose names do not
+    say what they take if none takes 16 bits."""
     wide = {kind: devices.class_share(MATRIX, [kind]) for kind in kernels.SINGLE}
-    action = "16-bit autocast for the kernels in fp32 and tf32"
+    condition = ""
     if not any(wide.values()) and not devices.autocast:
-        wide = {"fp32": devices.class_share(MATRIX, [""])}
-        action = f"16-bit autocast{IF_FP32}"
-    if best:
-        saved = sum(share * (1 - peak.flops.get(kind, peak.flops["fp32"]) / best) for kind, share in wide.items())
-        faster = f"{best / peak.flops['fp32']:.3g} times fp32's"
-        return saving(devices.shares["computing"] * saved, f"{action}: the {peak.name}'s peak is {faster}")
-    return [Advice(action, "as much as the device's peaks differ")] if any(wide.values()) else []
+        wide["fp32"] = devices.class_share(MATRIX, [""])
+        condition = IF_FP32
+    peak = peaks.find_peak(devices.device_name)
+    if peak is None:
+        return [Advice(AUTOCAST + condition, "as much as the device's peaks differ")] if any(wide.values()) else []
+    longest = max(wide, key=wide.get)
+    advice = []
+    for precision, action in (("tf32", TF32), ("fp16", AUTOCAST)):
+        times = {kind: peak.flops.get(precision, 0.0) / peak.flops.get(kind, peak.flops["fp32"]) for kind in wide}
+        saved = sum(share * (1 - 1 / times[kind]) for kind, share in wide.items() if times[kind] > 1)
+        faster = f"the {peak.name}'s peak is {times[longest]:.3g} times {longest}'s"
+        advice += saving(devices.shares["computing"] * saved, f"{action}{condition}: {faster}")
+    return advice
 
 
 def computing(devices: Devices) -> list[Advice]:
-    advice = [*unfused_attention(devices), *narrower(devices)]
-    if any(timeline.device_name != "CPU" for timeline in devices.timelines):
-        longest = max(devices.kernel_ns, key=devices.kernel_ns.get, default="the longest kernels")
-        measure = f"measure {kernels.short(longest)} with Nsight Compute: how near is it to the peaks?"
-        advice.append(Advice(measure, f"{devices.kernel_ns.get(longest, 0) / devices.span:.0%} of the time"))
+    advice = [*unfused_attention(devices), *narrower(devices), *measuring(devices)]
     return [*advice, Advice("more devices: these are used", "at most in proportion")]
+
+
+def measuring(devices: Devices) -> list[Advice]:
+    if devices.device_name == "CPU":
+        return []
+    longest = max(devices.kernel_ns, key=devices.kernel_ns.get, default="the longest kernels")
+    tool = "ROCm Compute Profiler" if devices.device_name.startswith("AMD") else "Nsight Compute"
+    measure = f"measure {kernels.short(longest)} with {tool}: how near is it to the peaks?"
+    return [Advice(measure, f"{devices.kernel_ns.get(longest, 0) / devices.span:.0%} of the time")]

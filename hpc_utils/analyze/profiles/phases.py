@@ -113,6 +113,13 @@ def steps(ranges: Events) -> intervals.Set:
     return start[outer], end[outer]
 
 
+def specific(host: Events, ranges: Events) -> Events:
+    """Those of `host` that hold no step which `ranges` mark: a step, an epoch or a main program's frame says nothing of a moment in it."""
+    start, end = steps(ranges)
+    ends = np.append(end, np.iinfo(np.int64).max)
+    return host.where(ends[np.searchsorted(start, host.start)] > host.end)
+
+
 def phase_table(timelines: Iterable[Timeline]) -> pd.DataFrame:
     """`spent` of all as a frame; NA: not known."""
     import pandas as pd

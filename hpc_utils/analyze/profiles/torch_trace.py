@@ -44,7 +44,7 @@ _WIRE = re.compile(r"(?:gloo|nccl|mpi|ucc|xccl):")  # the host's collectives, on
 _AROUND = re.compile(r"autograd::engine::evaluate_function|_?c10d|record_param_comms")
 _COLLECTIVE = "record_param_comms"  # the operator around a collective's launch, with its group
 _LAUNCH = re.compile(r"launch|memcpy|memset", re.I)  # calls that give a GPU work
-_ON_GPU = re.compile(r"cuda|cudnn|miopen|nccl")  # operators of a GPU only
+_ON_GPU = re.compile(r"cuda|cudnn(?!_is)|miopen|nccl")  # operators of a GPU only
 _COPY = re.compile(r"(HtoD|HostToDevice)|(DtoH|DeviceToHost)")  # TO_DEVICE, TO_HOST
 _EPOCH = 10**18  # ns, in 2001: later times count from 1970
 
