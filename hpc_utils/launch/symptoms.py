@@ -267,11 +267,12 @@ def diagnose(logs: Iterable[tuple[str, BinaryIO]], *, failed: bool = False) -> l
             and not before - {"failure", "exit", "traceback"}
         ):
             finding.kind = Kind.END
-        if finding.kind == Kind.KILL and before & {"collective-timeout", "exit", "cancelled"}:
-            finding.kind = Kind.UNKNOWN  # the launcher ended it
-        if finding.kind == Kind.EFFECT and any("CANCELLED" in earlier.text for earlier in earlier_findings):
-            finding.kind = Kind.UNKNOWN
-        if finding.name == "cancelled" and "exit" in before:  # then srun ended it, because another task had failed
+        is_passed_on = (  # the launcher ended it, a person did, or srun, because another task had failed
+            (finding.kind == Kind.KILL and before & {"collective-timeout", "exit", "cancelled"})
+            or (finding.kind == Kind.EFFECT and any("CANCELLED" in earlier.text for earlier in earlier_findings))
+            or (finding.name == "cancelled" and "exit" in before)
+        )
+        if is_passed_on:
             finding.kind = Kind.UNKNOWN
     order = list(Kind)
     merged = dict[str, Finding]()

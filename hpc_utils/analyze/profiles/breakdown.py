@@ -133,15 +133,14 @@ def _idle(timeline: Timeline, start: np.ndarray, end: np.ndarray) -> dict[str, A
     ).union()
     updating = intervals.difference(phases.windows(timeline.ranges, Phase.OPTIMIZER), zeroing)
     late = _launched_late(timeline.ops, start, end, unexplained)
-    returned = ~long & np.isin(start, timeline.ops.end[timeline.ops.copy == TO_HOST])
+    returned = np.isin(start, timeline.ops.end[timeline.ops.copy == TO_HOST])
+    chosen = {"launched_late_ns": ..., "short_late_ns": ~long, "returned_ns": ~long & returned}
     return {
         "loader_wait_ns": loader,
         "between_steps_ns": between_steps,
         "otherwise_idle_ns": int(unexplained.sum()),
         "short_gaps_ns": int(unexplained[~long].sum()),
-        "launched_late_ns": None if late is None else int(late.sum()),
-        "short_late_ns": None if late is None else int(late[~long].sum()),
-        "returned_ns": None if late is None else int(late[returned].sum()),
+        **{name: None if late is None else int(late[gaps].sum()) for name, gaps in chosen.items()},
         "updating_ns": int(intervals.overlap(start, end, updating).sum()),
         "zeroing_ns": int(intervals.overlap(start, end, zeroing).sum()),
         "pauses": _pauses(timeline, start[long], end[long], unexplained[long]),

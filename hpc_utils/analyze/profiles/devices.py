@@ -71,8 +71,9 @@ class Devices:
             copies: copies to the device, and nothing else. moves: other memory operations, and nothing else.
         replayed: whether CUDA graphs start most of the work: more than `MANY` operations a launch.
         kernels: compute kernels, of the device with fewest. median_kernel: ns, of compute kernels.
-        kernel_ns: of compute kernels by name. exposed_ns: of communication by name, where nothing is computed.
-        calls: of collectives on all devices, by kind and whether a forward pass launched them.
+        kernel_ns: of compute kernels by name.
+        exposed_ns: of communication where nothing is computed, by kind of collective and whether its name says 16 bits. calls: by kind.
+            Kinds are those of `kernels.collective`; "activations": all-reduces that forward passes launch, too (tensor parallelism).
     """
 
     def __init__(self, reports: Reports) -> None:
@@ -94,24 +95,28 @@ class Devices:
             self.shares["waiting"] = self._share(waited)
             self.shares["wire"] = self.shares["exposed"] - self.shares["waiting"]
         launches = [timeline.ops.launched[timeline.ops.launched >= 0] for timeline in timelines]
-        graphs = self.shares["unknown"] > 0  # traced whole
-        self.replayed = graphs or any(len(launched) > MANY * len(np.unique(launched)) for launched in launches)
+        self.replayed = self.shares["unknown"] > 0 or any(  # traced whole
+            len(launched) > MANY * len(np.unique(launched)) for launched in launches
+        )
         self.steps = [np.subtract(*phases.steps(timeline.ranges)[::-1]) for timeline in timelines]
         compute = [timeline.ops.of_kind(COMPUTE) for timeline in timelines]
         self.kernels = min(map(len, compute))
         medians = [np.median(ops.end - ops.start) for ops in compute if len(ops)]
         self.median_kernel = float(np.median(medians)) if medians else 0.0
         self.kernel_ns = kernels.kernel_ns(timelines)
-        self.exposed_ns = Counter()
-        self.calls = Counter()
+        self.exposed_ns, self.calls = Counter(), Counter()
         for timeline in timelines:
             sends = timeline.ops.of_kind(COMMUNICATION)
-            kinds = [kernels.collective(name) for name in sends.names]
-            forward = intervals.holds(sends.launched, phases.windows(timeline.ranges, Phase.FORWARD))
-            self.calls.update(zip((kinds[name] for name in sends.name), forward.tolist(), strict=True))
-            for name in np.unique(sends.name).tolist():
-                sent = sends.where(sends.name == name).union()
-                self.exposed_ns[sends.names[name]] += intervals.outside(sent, timeline.ops.union(COMPUTE))
+            in_forward = intervals.holds(sends.launched, phases.windows(timeline.ranges, Phase.FORWARD))
+            for number in np.unique(sends.name).tolist():
+                chosen = sends.name == number
+                kind = kernels.collective(sends.names[number])
+                if kind == "all_reduce" and np.mean(in_forward[chosen]) > FORWARD:
+                    kind = "activations"
+                self.calls[kind] += np.count_nonzero(chosen)
+                narrow = kernels.precision(sends.names[number]) in kernels.HALF
+                exposed = intervals.outside(sends.where(chosen).union(), timeline.ops.union(COMPUTE))
+                self.exposed_ns[kind, narrow] += exposed
 
     def _share(self, column: Sequence[int | None]) -> float | None:
         """The share of the time of the devices whose value is known."""
@@ -160,27 +165,13 @@ class Devices:
     @property
     def gathered_twice(self) -> bool:
         """Whether parameters are gathered for the backward pass again: more all-gathers than reduce-scatters."""
-        gathers, scatters = (
-            sum(self.calls[kind, forward] for forward in (True, False)) for kind in ("all_gather", "reduce_scatter")
-        )
-        return gathers * (1 - LIKE) > scatters > 0
-
-    def collective(self, name: str) -> str:
-        """The kind of a collective of this name; "activations": all-reduces of tensor parallelism, which forward passes launch, too."""
-        kind = kernels.collective(name)
-        forward = self.calls[kind, True] > FORWARD * self.calls[kind, False]
-        return "activations" if kind == "all_reduce" and forward else kind
+        return self.calls["all_gather"] * (1 - LIKE) > self.calls["reduce_scatter"] > 0
 
     @property
     def batches(self) -> int:
         """Whose gradients one all-reduce may add up: forward passes in a step, or 2."""
         forwards = sum(len(phases.windows(timeline.ranges, Phase.FORWARD)[0]) for timeline in self.timelines)
         return max(2, round(forwards / max(sum(map(len, self.steps)), 1)))
-
-    @property
-    def uncovered(self) -> float:
-        """The share of the time in which they compute and communicate nothing: what can hide communication."""
-        return self.shares["computing"] - (self.shares["overlapped"] or 0.0)
 
     @property
     def autocast(self) -> bool:
@@ -191,13 +182,12 @@ class Devices:
         """What decides, in the order of the thresholds, then further measurements."""
         shares = self.shares
         straggler = self.straggler
-        launched = any(timeline.device_name != "CPU" for timeline in self.timelines)
         rows = [
             percent("utilisation", shares["busy"], ">", UTILISATION),
             percent("exposed communication", shares["exposed"], "<", EXPOSED),
             *(percent(words, shares[name], "<", LIMITS[name]) for words, name in _EVIDENCE),
             percent("idle otherwise", shares["remaining"], "<", 1 - UTILISATION),
-            percent("idle before late launches", shares["late"] if launched else None),
+            percent("idle before late launches", shares["late"] if self.device_name != "CPU" else None),
             Evidence("median kernel", rounded(self.median_kernel / 1e3), "us"),
             percent("kernels with few operations a byte", self.class_share(FEW_OPERATIONS), "<", LOW_INTENSITY),
             Evidence("pageable copies", self.pageable_copies, "copies"),

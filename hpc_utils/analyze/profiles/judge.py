@@ -8,7 +8,7 @@ confidence at most.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -50,8 +50,10 @@ from .verdict import (
 )  # fmt: skip
 
 # Options, and words of the advice that a run follows if they are not plain.
-FOLLOWED = {"comm_hook": "compression", "compile": "torch.compile", "fused_optimizer": "fused optimizer"}
-FOLLOWED |= {
+FOLLOWED = {
+    "comm_hook": "compression",
+    "compile": "torch.compile",
+    "fused_optimizer": "fused optimizer",
     "loader": "loader=device",
     "precision": "autocast",
     "channels_last": "channels_last",
@@ -61,57 +63,28 @@ PLAIN = ["None", "False", "none", "off", "fp32", "tf32", "host"]
 MOST = 4  # pieces of advice
 COMMUNICATION = "communication"  # that the backward pass does not hide, beside the phases of the host
 
-# What helps collectives: their kinds, the part of their time that it saves at most (None: what computing can hide), precisions that
-# it does not help, the action.
-SHARDED = ("all_gather", "reduce_scatter")
+# What helps collectives: their kinds, the part of their time that it saves at most (None: what computing can hide), the action.
+ALL_REDUCE, SHARDED, ALL_TO_ALL = ["all_reduce"], ["all_gather", "reduce_scatter"], ["all_to_all"]
 KEPT = "where memory allows, keep parameters from forward to backward: no second all-gather (reshard_after_forward=False)"
 HIDING = "hide more of it behind the backward pass: smaller or larger buckets (bucket_mb)"
+SIXTEEN = "send gradients in 16 bits: half the bytes (DDP's bf16 compression hook)"
 NO_SYNC = "add up the gradients of {} batches before each all-reduce (no_sync)"
-TRIES = (
-    (["all_reduce"], None, (), HIDING),
-    (
-        ["all_reduce"],
-        1 / 2,
-        kernels.HALF,
-        "send gradients in 16 bits: half the bytes (DDP's bf16 compression hook)",
-    ),
-    (["all_reduce"], 1 / 2, (), NO_SYNC),
-    (["activations"], None, (), "overlap it with computing (asynchronous tensor parallelism)"),
-    (["activations"], 1, (), "tensor parallelism over fewer GPUs, of one node: more data parallelism instead"),
-    (
-        SHARDED,
-        None,
-        (),
-        "wrap each block on its own and prefetch the next one's parameters while it computes (FSDP: fully_shard on "
-        "blocks, set_modules_to_forward_prefetch; ZeRO: overlap_comm)",
-    ),
-    (
-        SHARDED,
-        1,
-        (),
-        "on several nodes, hybrid sharding: parameters are sharded within a node only (2-D mesh, HYBRID_SHARD)",
-    ),
-    (["all_gather"], 1, (), KEPT),
-    (["all_to_all"], None, (), "overlap it with computing: shared experts, or the other half of the batch"),
-    (
-        ["all_to_all"],
-        1,
-        (),
-        "place experts (or parts of sequences) so that most of the bytes stay within a node",
-    ),
-    (
-        ["broadcast"],
-        1,
-        (),
-        "one process a GPU, with DDP: DataParallel sends the model in each step, ZeRO-1 what it updated (plain DDP, where memory allows)",
-    ),
-    (
-        ["", "gather", "scatter"],
-        None,
-        (),
-        "start it earlier, beside computing; pipelines: more micro-batches, or an interleaved schedule",
-    ),
-)
+TRIES = [
+    (ALL_REDUCE, None, HIDING),
+    (ALL_REDUCE, 1 / 2, SIXTEEN),
+    (ALL_REDUCE, 1 / 2, NO_SYNC),
+    (["activations"], None, "overlap it with computing (asynchronous tensor parallelism)"),
+    (["activations"], 1, "tensor parallelism over fewer GPUs, of one node: more data parallelism instead"),
+    (SHARDED, None, "wrap each block on its own and prefetch the next one's parameters while it computes (FSDP: fully_shard on "
+     "blocks, set_modules_to_forward_prefetch; ZeRO: overlap_comm)"),
+    (SHARDED, 1, "on several nodes, hybrid sharding: parameters are sharded within a node only (2-D mesh, HYBRID_SHARD)"),
+    (["all_gather"], 1, KEPT),
+    (ALL_TO_ALL, None, "overlap it with computing: shared experts, or the other half of the batch"),
+    (ALL_TO_ALL, 1, "place experts (or parts of sequences) so that most of the bytes stay within a node"),
+    (["broadcast"], 1, "one process a GPU, with DDP: DataParallel sends the model in each step, ZeRO-1 what it updated (plain DDP, "
+     "where memory allows)"),
+    (["", "gather", "scatter"], None, "start it earlier, beside computing; pipelines: more micro-batches, or an interleaved schedule"),
+]  # fmt: skip
 SLOW_KERNELS = "the measured kernels reach less than half of every peak: latency limits them, or they are too small"
 IF_FP32 = ", if this ran in fp32"  # dropped where that is known
 WORKERS = "more loader workers that persist and prefetch (num_workers)"
@@ -143,34 +116,32 @@ def judge(reports: Reports) -> Verdict:
     advice = verdict.advice
     ours = ":" not in reports.config.get("workload", ":")
     if ours and reports.config.get("loader", "workers") != "workers":  # batches are gathered in memory
-        undecoded = [proposal for proposal in advice if proposal.action != DECODED]
-        advice = [proposal._replace(action=proposal.action.replace(WORKERS, ON_DEVICE)) for proposal in undecoded]
+        advice = [
+            proposal._replace(action=proposal.action.replace(WORKERS, ON_DEVICE))
+            for proposal in advice
+            if proposal.action != DECODED
+        ]
     done = [words for option, words in FOLLOWED.items() if str(reports.config.get(option)) not in PLAIN]
     advice = [proposal for proposal in advice if not any(words in proposal.action for words in done)]
     if reports.config.get("precision") == "fp32":
         advice = [proposal._replace(action=proposal.action.replace(IF_FP32, "")) for proposal in advice]
-    first = [
-        proposal
-        for proposal in advice
-        if proposal in ALL_RANKS or (proposal.action.startswith(TF32) and proposal.at_most > 2)
-    ]
+    first = ALL_RANKS + tuple(
+        proposal for proposal in advice if proposal.action.startswith(TF32) and proposal.at_most > 2
+    )
     advice.sort(key=lambda proposal: (proposal not in first, -round(proposal.at_most or 0, 1)))
     advice = advice[:MOST]
-    remarks = verdict.remarks
     gains = [proposal.at_most for proposal in advice if proposal.at_most]
-    if len(gains) > len(set(gains)):
-        remarks += (SAME_TIME,)
-    return replace(verdict, advice=tuple(advice), remarks=remarks)
+    repeated = len(gains) > len(set(gains))
+    return replace(verdict, advice=tuple(advice), remarks=verdict.remarks + (SAME_TIME,) * repeated)
 
 
 def _judge(reports: Reports) -> Verdict:
     measured = None if reports.kernels is None else Counters(reports.kernels)
-    timelines = reports.timelines
-    remarks = list(dict.fromkeys(remark for timeline in timelines for remark in timeline.remarks))
+    remarks = list(dict.fromkeys(remark for timeline in reports.timelines for remark in timeline.remarks))
     if reports.worked:
         return _by_devices(reports, measured, remarks)
     if reports.phases and any(reports.phases.values()):
-        return _by_phases(reports.phases, timelines, measured, remarks, _disturbed(reports))
+        return _by_phases(reports, measured, remarks)
     if measured is not None:
         return _by_counters(measured, remarks)
     if NO_KERNELS in remarks:
@@ -235,38 +206,33 @@ def _disturbed(reports: Reports) -> list[Doubt]:
     return [Doubt(0.7, f"other processes used {reports.load:.0%} of a device's cores: measure it again, alone")]
 
 
-def _by_phases(
-    seconds: Mapping[str, float],
-    timelines: Sequence[Timeline],
-    measured: Counters | None,
-    remarks: Sequence[str],
-    disturbed: Sequence[Doubt],
-) -> Verdict:
-    """`seconds`: of a step under `PARTS`, and `COMMUNICATION` if that is known."""
+def _by_phases(reports: Reports, measured: Counters | None, remarks: Sequence[str]) -> Verdict:
     remarks = [
         *remarks,
         f"no GPU events, or fewer than {STEPS} steps of a CPU: the host's phases decide, and waiting inside a phase is not visible",
     ]
-    total = sum(seconds.values())
-    shares = {name: value / total for name, value in seconds.items()}
+    total = sum(reports.phases.values())
+    shares = {name: value / total for name, value in reports.phases.items()}
     data = shares[Phase.DATA]
     wire = shares.get(COMMUNICATION)
     limits = {Phase.DATA: LOADER, COMMUNICATION: EXPOSED}
     evidence = [percent(f"{name} phase, of the step", share, "<", limits.get(name)) for name, share in shares.items()]
     evidence += measured.evidence() if measured else ()
-    doubts = [Doubt(0.6, "from the phases of the host only"), *disturbed]
+    doubts = [Doubt(0.6, "from the phases of the host only"), *_disturbed(reports)]
     losses = [waiting_for_data(data)]
     if wire is not None:
         advice = [*saving(wire, HIDING), *saving(wire / 2, NO_SYNC.format(2))]
         losses.append(communicating(wire, advice, Doubt(0.7, "waiting for slower ranks is counted too")))
-    elif world(timelines)[1] > 1:
+    elif world(reports.timelines)[1] > 1:
         doubts.append(Doubt(0.7, "the all-reduce is inside the backward phase"))
     if not any(losses):
         work = sum(shares[name] for name in PARTS[1:])
         reason = f"forward, backward and optimizer take {work:.0%} of the step"
-        action = f"profile what the phases are made of: -p profile={'cpu' if timelines else 'torch'}"
-        advice = [Advice(action, "shows where the time goes inside")]
-        advice.append(Advice("more devices: computing takes the time", "at most in proportion"))
+        action = f"profile what the phases are made of: -p profile={'cpu' if reports.timelines else 'torch'}"
+        advice = [
+            Advice(action, "shows where the time goes inside"),
+            Advice("more devices: computing takes the time", "at most in proportion"),
+        ]
         bound = Bound.COMPUTE if work >= UTILISATION else Bound.BALANCED
         losses = [Loss(bound, work, within([(data, LOADER), (wire, EXPOSED)]), "", reason, advice)]
     return max(filter(None, losses), key=lambda loss: loss.share).verdict(doubts, evidence, remarks)
@@ -277,15 +243,14 @@ def _by_counters(measured: Counters, remarks: Sequence[str]) -> Verdict:
     evidence = measured.evidence()
     whole_steps = Advice("profile whole steps too: -p profile=torch, or nsys", "shows what the run waits for")
     if measured.moving is None:
-        sections = Advice("collect ncu's sections SpeedOfLight and MemoryWorkloadAnalysis", "shows what they reach")
-        return undecided(
-            "the report has no utilisation of the SMs or of the memory", [sections, whole_steps], remarks, evidence
-        )
+        advice = Advice("collect ncu's sections SpeedOfLight and MemoryWorkloadAnalysis", "shows what they reach")
+        why = "the report has no utilisation of the SMs or of the memory"
+        return undecided(why, [advice, whole_steps], remarks, evidence)
     if not measured.efficiency > EFFICIENCY:
-        larger = Advice(
+        advice = Advice(
             "a larger batch, or fewer and fused kernels: more work a launch", "as far as they are too small"
         )
-        return undecided(SLOW_KERNELS, [larger, whole_steps], remarks, evidence)
+        return undecided(SLOW_KERNELS, [advice, whole_steps], remarks, evidence)
     kernel, peak, share = measured.longest[0]
     if measured.moving:
         bound, best = Bound.MEMORY, measured.dram
@@ -307,12 +272,12 @@ def _by_counters(measured: Counters, remarks: Sequence[str]) -> Verdict:
 
 
 def communication(devices: Devices) -> Loss | None:
+    shares = devices.shares
     if devices.matched is not None:
-        return communicating(devices.shares["wire"], sending(devices.shares["wire"], devices))
+        return communicating(shares["wire"], sending(shares["wire"], devices))
     why = "wire time and waiting are not separated: that takes the collectives of several ranks"
-    share = devices.shares["exposed"] or 0.0
-    advice = [*ALL_RANKS * (len(devices.timelines) == 1), *sending(share, devices)]
-    return communicating(share, advice, Doubt(0.7, why))
+    advice = [*ALL_RANKS * (len(devices.timelines) == 1), *sending(shares["exposed"] or 0.0, devices)]
+    return communicating(shares["exposed"] or 0.0, advice, Doubt(0.7, why))
 
 
 def communicating(share: float, advice: Sequence[Advice], *doubts: Doubt) -> Loss | None:
@@ -323,18 +288,19 @@ def communicating(share: float, advice: Sequence[Advice], *doubts: Doubt) -> Los
 
 
 def sending(share: float, devices: Devices) -> list[Advice]:
+    uncovered = devices.shares["computing"] - (devices.shares["overlapped"] or 0.0)
     advice = []
-    for kinds, part, excluded, action in TRIES:
-        touched = sum(
+    for kinds, part, action in TRIES:
+        chosen = (
             ns
-            for name, ns in devices.exposed_ns.items()
-            if devices.collective(name) in kinds and kernels.precision(name) not in excluded
+            for (kind, narrow), ns in devices.exposed_ns.items()
+            if kind in kinds and not (narrow and action == SIXTEEN)
         )
-        touched *= share / max(devices.exposed_ns.total(), 1)
+        touched = share * sum(chosen) / max(devices.exposed_ns.total(), 1)
         if action == NO_SYNC:
             part = 1 - 1 / devices.batches
         if action != KEPT or devices.gathered_twice:
-            saved = touched * part if part else min(touched, devices.uncovered)
+            saved = touched * part if part else min(touched, uncovered)
             advice += saving(saved, action.format(devices.batches))
     return advice
 
@@ -421,8 +387,9 @@ def waiting_for_data(loader: float, outside: float = 0.0, copies: float = 0.0, p
     if idle:
         advice += saving(idle, WORKERS)
         if outside > loader:
-            mark = "mark the wait for a batch with a range `data`"
-            advice.append(Advice(mark, "replaces the guess by a measurement"))
+            advice.append(
+                Advice("mark the wait for a batch with a range `data`", "replaces the guess by a measurement")
+            )
         advice += saving(idle, DECODED)
     else:
         advice += saving(copies, "copy the next batch on a stream of its own, beside this one's kernels")
@@ -430,7 +397,8 @@ def waiting_for_data(loader: float, outside: float = 0.0, copies: float = 0.0, p
 
 
 def launching(devices: Devices) -> Loss | None:
-    busy, share, late = (devices.shares[name] for name in ("busy", "short", "short_late"))
+    names = ("busy", "short", "short_late", "updating", "zeroing")
+    busy, share, late, updating, zeroing = (devices.shares[name] for name in names)
     if busy >= UTILISATION or share < IDLE * (1 - busy) or devices.kernels < MANY:
         return None
     doubts = []
@@ -443,12 +411,11 @@ def launching(devices: Devices) -> Loss | None:
         doubts.append(Doubt(0.8, "kernels are long enough to hide launches: the host is busy with something else"))
     if any(part["communication_ns"] is None for part in devices.parts):
         doubts.append(Doubt(0.5, "it may be communication, which was not recorded"))
-    updating, zeroing = (devices.shares[name] for name in ("updating", "zeroing"))
     returned = devices.shares["returned"] or 0.0
     advice = saving(returned, RETURNED)
     advice += saving(zeroing, "zero_grad(set_to_none=True): no kernels that fill gradients with zeros")
     advice += saving(updating, "a fused optimizer (fused=True)")
-    if not devices.replayed and any(timeline.device is not None for timeline in devices.timelines):
+    if not devices.replayed and devices.device_name != "CPU":
         advice += saving((share if late is None else late) - returned, STEP_GRAPH)
     advice += saving(share - returned - updating - zeroing, "torch.compile: fewer kernels to launch")
     advice += saving(share, "a larger batch per device: as many launches for more work")
@@ -539,9 +506,9 @@ def balanced(devices: Devices, margin: float, doubts: Sequence[Doubt]) -> Loss:
     advice = saving(parts["waiting for data"], DECODED)
     advice += saving(parts["otherwise idle"], "torch.compile or a larger batch: fewer launches for the same work")
     advice += [*sending(parts["exposed communication"], devices)[:1], *computing(devices)]
-    ordered = sorted(parts.items(), key=lambda part: -part[1])
+    ordered = sorted(parts, key=lambda part: -parts[part])
     reason = "no part is beyond its threshold: " + ", ".join(
-        f"{name} {share:.1%}" for name, share in ordered if share
+        f"{part} {parts[part]:.1%}" for part in ordered if parts[part]
     )
     return Loss(Bound.BALANCED, shares["busy"], margin, "", reason, advice, doubts)
 
@@ -570,7 +537,7 @@ def narrower(devices: Devices) -> list[Advice]:
         condition = IF_FP32
     peak = peaks.find_peak(devices.device_name)
     if peak is None:
-        return [Advice(AUTOCAST + condition, "as much as the device's peaks differ")] if any(wide.values()) else []
+        return [Advice(AUTOCAST + condition, "as much as the device's peaks differ")] * any(wide.values())
     longest = max(wide, key=wide.get)
     advice = []
     for precision, action in (("tf32", TF32), ("fp16", AUTOCAST)):

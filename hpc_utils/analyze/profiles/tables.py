@@ -71,8 +71,8 @@ def _devices(reports: Reports) -> dict[str, Any]:
     devices = Devices(reports)
     shares = devices.shares
     straggler = devices.straggler
-    row = {name: shares[name] for name in SHARES} | {"few_operations": devices.class_share(FEW_OPERATIONS)}
-    row["idle"] = 1 - shares["busy"]
+    row = {name: shares[name] for name in SHARES}
+    row |= {"few_operations": devices.class_share(FEW_OPERATIONS), "idle": 1 - shares["busy"]}
     if len(steps := np.concatenate(devices.steps)):
         row["step"] = np.median(steps) * NS
     if shares["remaining"] and shares["late"] is not None:
@@ -84,8 +84,6 @@ def _devices(reports: Reports) -> dict[str, Any]:
             "caused": straggler.caused,
             "last": straggler.last,
             "turns": straggler.of,
-        }
-        row |= {
             "behind": straggler.behind_ns * NS,
             "straggler_idle": idle_ns * NS,
             "others_idle": median(others_idle_ns) * NS,
