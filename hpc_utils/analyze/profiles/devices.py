@@ -86,9 +86,9 @@ class Devices:
         self.straggler = collectives.straggler(matched) if matched else None
         copies = [_alone(timeline.ops, timeline.ops.copy == TO_DEVICE) for timeline in timelines]
         moves = [_alone(timeline.ops, True) - ns for timeline, ns in zip(timelines, copies, strict=True)]
-        columns = {name: [part[column] for part in self.parts] for name, column in _SHARES.items()}
-        columns |= {"copies": copies, "moves": moves}
-        self.shares = dict.fromkeys(("wire", "waiting"))
+        columns = {"copies": copies, "moves": moves}
+        columns |= {name: [part[column] for part in self.parts] for name, column in _SHARES.items()}
+        self.shares = {"wire": None, "waiting": None}
         self.shares |= {name: self._share(column) for name, column in columns.items()}
         if matched:
             waited = [collectives.exposed(timeline, matched, column)[1] for column, timeline in enumerate(timelines)]
@@ -193,10 +193,9 @@ class Devices:
             Evidence("pageable copies", self.pageable_copies, "copies"),
         ]
         if straggler is not None:
-            label = straggler.label
-            turns = f"{straggler.of} {straggler.per}s"
-            rows.append(Evidence(f"{label} is the last one, of {turns}", straggler.last, "times"))
-            rows.append(percent(f"waiting that is for {label}", straggler.caused))
+            last = f"{straggler.label} is the last one, of {straggler.of} {straggler.per}s"
+            rows.append(Evidence(last, straggler.last, "times"))
+            rows.append(percent(f"waiting that is for {straggler.label}", straggler.caused))
         if len(steps := np.concatenate(self.steps)):
             for words, share in (("median", 0.5), ("95th percentile", 0.95)):
                 rows.append(Evidence(f"step time, {words}", rounded(np.quantile(steps, share) / 1e6), "ms"))

@@ -283,8 +283,9 @@ def communication(devices: Devices) -> Loss | None:
 def communicating(share: float, advice: Sequence[Advice], *doubts: Doubt) -> Loss | None:
     """`share`: of the time in communication and nothing computed beside; on the wire, unless there are doubts."""
     what = "in communication, waiting included" if doubts else "on the wire"
-    loss = Loss(Bound.COMMUNICATION, share, beyond(share, EXPOSED), what, advice=advice, doubts=doubts)
-    return loss if share >= EXPOSED else None
+    if share < EXPOSED:
+        return None
+    return Loss(Bound.COMMUNICATION, share, beyond(share, EXPOSED), what, advice=advice, doubts=doubts)
 
 
 def sending(share: float, devices: Devices) -> list[Advice]:
@@ -543,8 +544,8 @@ def narrower(devices: Devices) -> list[Advice]:
     for precision, action in (("tf32", TF32), ("fp16", AUTOCAST)):
         times = {kind: peak.flops.get(precision, 0.0) / peak.flops.get(kind, peak.flops["fp32"]) for kind in wide}
         saved = sum(share * (1 - 1 / times[kind]) for kind, share in wide.items() if times[kind] > 1)
-        faster = f"the {peak.name}'s peak is {times[longest]:.3g} times {longest}'s"
-        advice += saving(devices.shares["computing"] * saved, f"{action}{condition}: {faster}")
+        words = f"{action}{condition}: the {peak.name}'s peak is {times[longest]:.3g} times {longest}'s"
+        advice += saving(devices.shares["computing"] * saved, words)
     return advice
 
 
@@ -558,5 +559,5 @@ def measuring(devices: Devices) -> list[Advice]:
         return []
     longest = max(devices.kernel_ns, key=devices.kernel_ns.get, default="the longest kernels")
     tool = "ROCm Compute Profiler" if devices.device_name.startswith("AMD") else "Nsight Compute"
-    measure = f"measure {kernels.short(longest)} with {tool}: how near is it to the peaks?"
-    return [Advice(measure, f"{devices.kernel_ns.get(longest, 0) / devices.span:.0%} of the time")]
+    share = f"{devices.kernel_ns.get(longest, 0) / devices.span:.0%} of the time"
+    return [Advice(f"measure {kernels.short(longest)} with {tool}: how near is it to the peaks?", share)]

@@ -92,9 +92,15 @@ def spent(timeline: Timeline) -> list[dict[str, Any]]:
     rows, ops = [], timeline.ops
     for phase in marked(timeline.ranges):
         window = windows(timeline.ranges, phase)
-        row = {"rank": timeline.rank, "device": timeline.device, "phase": phase}
-        row |= {"count": len(of_phases(timeline.ranges, phase)), "host_ns": intervals.length(window)}
-        row |= {"device_ns": None, "ops": None}
+        row = {
+            "rank": timeline.rank,
+            "device": timeline.device,
+            "phase": phase,
+            "count": len(of_phases(timeline.ranges, phase)),
+            "host_ns": intervals.length(window),
+            "device_ns": None,
+            "ops": None,
+        }
         if ops is not None and not (len(ops) and np.all(ops.launched < 0)):
             meanwhile = ops.where(intervals.holds(ops.launched, window))  # -1, not known, is before all windows
             row |= {"device_ns": intervals.length(meanwhile.union()), "ops": len(meanwhile)}

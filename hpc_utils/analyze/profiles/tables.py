@@ -107,8 +107,13 @@ def _judged(profile: Profile, runs: Sequence[str]) -> dict[str, Any]:
     bound, times = Counter(verdict.bound for verdict in verdicts).most_common(1)[0]
     chosen = [verdict for verdict in verdicts if verdict.bound == bound]
     least = min(chosen, key=lambda verdict: verdict.confidence)
-    row = {"verdict": bound, "certainty": least.certainty, "confidence": least.confidence}
-    row |= {"agreeing": times, "judged": len(verdicts)}
+    row = {
+        "verdict": bound,
+        "certainty": least.certainty,
+        "confidence": least.confidence,
+        "agreeing": times,
+        "judged": len(verdicts),
+    }
     for number, (place, advice) in enumerate(zip(PLACES, least.advice, strict=False)):
         row[f"try_{place}"] = advice.action
         most = [verdict.advice[number].at_most for verdict in chosen if len(verdict.advice) > number]

@@ -203,8 +203,13 @@ def _devices(trace: _Trace, operators: list[_Event], calls: list[_Event]) -> dic
     call_times, _ = trace.spans(calls)
     ids = (np.array([event.args.correlation for event in events], np.int64) for events in (work, calls))
     call = first_calls(*ids, call_times)
-    columns = {"start": start, "end": end, "name": name, "launched": np.append(call_times, -1)[call]}
-    columns |= {"kind": kernels.ops_kinds(names)[name]}
+    columns = {
+        "start": start,
+        "end": end,
+        "name": name,
+        "launched": np.append(call_times, -1)[call],
+        "kind": kernels.ops_kinds(names)[name],
+    }
     columns["kind"][len(computed) :] = MEMORY
     copies = [(0, -1)] * len(computed) + [_copy(event.name) for event in copied]
     columns["copy"], columns["pageable"] = np.array(copies, np.int8).reshape(-1, 2).T
