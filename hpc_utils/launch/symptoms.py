@@ -267,17 +267,16 @@ def diagnose(logs: Iterable[tuple[str, BinaryIO]], *, failed: bool = False) -> l
             and not before - {"failure", "exit", "traceback"}
         ):
             finding.kind = Kind.END
-        is_passed_on = (  # the launcher ended it, a person did, or srun, because another task had failed
-            (finding.kind == Kind.KILL and before & {"collective-timeout", "exit", "cancelled"})
-            or (finding.kind == Kind.EFFECT and any("CANCELLED" in earlier.text for earlier in earlier_findings))
-            or (finding.name == "cancelled" and "exit" in before)
+        launcher_ended_it = finding.kind == Kind.KILL and before & {"collective-timeout", "exit", "cancelled"}
+        was_cancelled = finding.kind == Kind.EFFECT and any(
+            "CANCELLED" in earlier.text for earlier in earlier_findings
         )
-        if is_passed_on:
+        srun_ended_it = finding.name == "cancelled" and "exit" in before  # because another task had failed
+        if launcher_ended_it or was_cancelled or srun_ended_it:
             finding.kind = Kind.UNKNOWN
-    order = list(Kind)
     merged = dict[str, Finding]()
     for finding in sorted(
-        findings, key=lambda finding: (order.index(finding.kind), finding.name == "traceback", finding.line)
+        findings, key=lambda finding: (list(Kind).index(finding.kind), finding.name == "traceback", finding.line)
     ):
         if (first := merged.setdefault(finding.name, finding)) is not finding:
             first.times += finding.times

@@ -115,8 +115,9 @@ class Devices:
                     kind = "activations"
                 self.calls[kind] += np.count_nonzero(chosen)
                 narrow = kernels.precision(sends.names[number]) in kernels.HALF
-                exposed = intervals.outside(sends.where(chosen).union(), timeline.ops.union(COMPUTE))
-                self.exposed_ns[kind, narrow] += exposed
+                self.exposed_ns[kind, narrow] += intervals.outside(
+                    sends.where(chosen).union(), timeline.ops.union(COMPUTE)
+                )
 
     def _share(self, column: Sequence[int | None]) -> float | None:
         """The share of the time of the devices whose value is known."""

@@ -125,14 +125,12 @@ def judge(reports: Reports) -> Verdict:
     advice = [proposal for proposal in advice if not any(words in proposal.action for words in done)]
     if reports.config.get("precision") == "fp32":
         advice = [proposal._replace(action=proposal.action.replace(IF_FP32, "")) for proposal in advice]
-    first = ALL_RANKS + tuple(
-        proposal for proposal in advice if proposal.action.startswith(TF32) and proposal.at_most > 2
-    )
-    advice.sort(key=lambda proposal: (proposal not in first, -round(proposal.at_most or 0, 1)))
+    first = ALL_RANKS + tuple(proposal for proposal in advice if TF32 in proposal.action and proposal.at_most > 2)
+    advice.sort(key=lambda proposal: (proposal not in first, -round(proposal.at_most or 0, 2)))
     advice = advice[:MOST]
     gains = [proposal.at_most for proposal in advice if proposal.at_most]
-    repeated = len(gains) > len(set(gains))
-    return replace(verdict, advice=tuple(advice), remarks=verdict.remarks + (SAME_TIME,) * repeated)
+    remarks = verdict.remarks + (SAME_TIME,) * (len(gains) > len(set(gains)))
+    return replace(verdict, advice=tuple(advice), remarks=remarks)
 
 
 def _judge(reports: Reports) -> Verdict:
@@ -221,16 +219,16 @@ def _by_phases(reports: Reports, measured: Counters | None, remarks: Sequence[st
     doubts = [Doubt(0.6, "from the phases of the host only"), *_disturbed(reports)]
     losses = [waiting_for_data(data)]
     if wire is not None:
-        advice = [*saving(wire, HIDING), *saving(wire / 2, NO_SYNC.format(2))]
+        advice = [*saving(wire, HIDING), *saving(wire / 2, SIXTEEN, NO_SYNC.format(2))]
         losses.append(communicating(wire, advice, Doubt(0.7, "waiting for slower ranks is counted too")))
     elif world(reports.timelines)[1] > 1:
         doubts.append(Doubt(0.7, "the all-reduce is inside the backward phase"))
     if not any(losses):
         work = sum(shares[name] for name in PARTS[1:])
         reason = f"forward, backward and optimizer take {work:.0%} of the step"
-        action = f"profile what the phases are made of: -p profile={'cpu' if reports.timelines else 'torch'}"
+        profiler = "cpu" if reports.timelines else "torch"
         advice = [
-            Advice(action, "shows where the time goes inside"),
+            Advice(f"profile what the phases are made of: -p profile={profiler}", "shows where the time goes inside"),
             Advice("more devices: computing takes the time", "at most in proportion"),
         ]
         bound = Bound.COMPUTE if work >= UTILISATION else Bound.BALANCED
@@ -292,12 +290,12 @@ def sending(share: float, devices: Devices) -> list[Advice]:
     uncovered = devices.shares["computing"] - (devices.shares["overlapped"] or 0.0)
     advice = []
     for kinds, part, action in TRIES:
-        chosen = (
+        touched = sum(
             ns
             for (kind, narrow), ns in devices.exposed_ns.items()
             if kind in kinds and not (narrow and action == SIXTEEN)
         )
-        touched = share * sum(chosen) / max(devices.exposed_ns.total(), 1)
+        touched *= share / max(devices.exposed_ns.total(), 1)
         if action == NO_SYNC:
             part = 1 - 1 / devices.batches
         if action != KEPT or devices.gathered_twice:
@@ -355,8 +353,8 @@ def _longer(devices: Devices, waited: str) -> str:
     """The kernel of the straggler that takes longer than on the others, or what its host was in meanwhile."""
     column = devices.straggler.column
     if waited != "compute_ns":
-        name = next((name for name, _ in devices.pauses(column)), "")
-        return f" in {name}" if name and waited == "idle_ns" else ""
+        names = [f", {ns / 1e6:.3g} ms of it in {name}" for name, ns in devices.pauses(column) if name]
+        return names[0] if names and waited == "idle_ns" else ""
     times = [kernels.kernel_ns([timeline]) for timeline in devices.timelines]
     late = times.pop(column)
     name = max(late, key=lambda name: late[name] - np.median([punctual[name] for punctual in times]))
@@ -398,8 +396,8 @@ def waiting_for_data(loader: float, outside: float = 0.0, copies: float = 0.0, p
 
 
 def launching(devices: Devices) -> Loss | None:
-    names = ("busy", "short", "short_late", "updating", "zeroing")
-    busy, share, late, updating, zeroing = (devices.shares[name] for name in names)
+    shares = devices.shares
+    busy, share, late = shares["busy"], shares["short"], shares["short_late"]
     if busy >= UTILISATION or share < IDLE * (1 - busy) or devices.kernels < MANY:
         return None
     doubts = []
@@ -412,14 +410,14 @@ def launching(devices: Devices) -> Loss | None:
         doubts.append(Doubt(0.8, "kernels are long enough to hide launches: the host is busy with something else"))
     if any(part["communication_ns"] is None for part in devices.parts):
         doubts.append(Doubt(0.5, "it may be communication, which was not recorded"))
-    returned = devices.shares["returned"] or 0.0
+    updating, zeroing, returned = shares["updating"], shares["zeroing"], shares["returned"] or 0.0
     advice = saving(returned, RETURNED)
     advice += saving(zeroing, "zero_grad(set_to_none=True): no kernels that fill gradients with zeros")
     advice += saving(updating, "a fused optimizer (fused=True)")
     if not devices.replayed and devices.device_name != "CPU":
         advice += saving((share if late is None else late) - returned, STEP_GRAPH)
     advice += saving(share - returned - updating - zeroing, "torch.compile: fewer kernels to launch")
-    advice += saving(share, "a larger batch per device: as many launches for more work")
+    advice += saving(share - returned, "a larger batch per device: as many launches for more work")
     advice += [*unfused_attention(devices), *narrower(devices)]
     return Loss(Bound.LAUNCH, share, _idle_margin(busy), "waiting for launches", advice=advice, doubts=doubts)
 
@@ -519,8 +517,9 @@ def moving_bytes(share: float, devices: Devices) -> list[Advice]:
     unfused = devices.shares["computing"] * devices.class_share(FUSABLE) - devices.named("^triton_(?!tem)")
     advice = saving(unfused, "fuse kernels: torch.compile, fused normalisation, fused optimizer")
     advice += [] if devices.autocast else saving(share / 2, "bf16 autocast: half the bytes of the activations")
-    layouts = devices.named(kernels.LAYOUT)
-    return advice + saving(layouts, "channels_last for convolutional networks: no changes of layout")
+    return advice + saving(
+        devices.named(kernels.LAYOUT), "channels_last for convolutional networks: no changes of layout"
+    )
 
 
 def unfused_attention(devices: Devices) -> list[Advice]:
@@ -558,6 +557,6 @@ def measuring(devices: Devices) -> list[Advice]:
     if devices.device_name == "CPU":
         return []
     longest = max(devices.kernel_ns, key=devices.kernel_ns.get, default="the longest kernels")
-    tool = "ROCm Compute Profiler" if devices.device_name.startswith("AMD") else "Nsight Compute"
+    tool = "ROCm Compute Profiler" if "AMD" in devices.device_name else "Nsight Compute"
     share = f"{devices.kernel_ns.get(longest, 0) / devices.span:.0%} of the time"
     return [Advice(f"measure {kernels.short(longest)} with {tool}: how near is it to the peaks?", share)]
