@@ -39,7 +39,8 @@ _EXCEPTION = re.compile(
 )
 _FAILURE = re.compile(
     rf"{_START}(?:FATAL|Fatal|fatal|ERROR|Error|error)\]?: (?! *(?:[-+]?\d*\.\d|0\b|[Nn]one\b|null|false))"
-    r"|(?:srun|slurmstepd|mpirun|mpiexec|prterun): error|tasks? [-\d, ]+: (?:Aborted|Terminated)|core dumped|can't open file"
+    rf"|{_START}(?:[\w+()]+ ){{1,3}}(?:FATAL|Fatal|fatal|ERROR|Error|error)\s*: (?!\W*(?:[\d.]|[Nn]one\b|null|nan|false))"
+    r"|(?:srun|slurmstepd|mpirun|mpiexec|prterun): error|tasks? [-\d, ]+: Terminated|core dumped|can't open file"
     r"|HYD[UT]_|find the specified executable|forrtl: severe|Fortran runtime error|Execution halted|OMP: Error"
     r"|panicked at|^panic: |^make\S*: \*\*\*|^\w+: (?:unrecognized|invalid) option|Fatal Python error|java\.lang\.\w+Error|Failed to connect to GCS|Error executing job with overrides|terminate called|BAD TERMINATION|non-zero (?:exit code|status)|exitcode\s*: -?[1-9]|(?:on|by|received) signal \d|EXIT CODE: \d|(?:exit code:?|return code =) -?[1-9]"
     # what a shell says of a line of its script, in any language; not that a locale is missing
@@ -55,9 +56,10 @@ _PASSED_ON = re.compile(
 _NO_EVIDENCE = re.compile(
     rf"^\s*(?:{_TAG}\s*)*(?:[│+#]|>\s{3}|File \"|(?:raise|except|return|if|elif|assert|print)\b|logger\.)|NCCL INFO(?!.*no socket)"
     r"|\[W[^\]]*(?:socket|TCPStore)\.cpp(?!.*gai error)|pip's dependency resolver"
-    r"|some potential root causes|SIGKILL by OOM killer due|due to SIGSEGV or|error: spank(?!.*required)|error: x11|fatal: (?:not a git|detected dubious)|ld\.so: .*ignored|\(ignored\)|PMIX ERROR: ERROR in file"
+    r"|some potential root causes|SIGKILL by OOM killer due|due to SIGSEGV or|error: spank(?!.*required)|error: x11|setlocale: |fatal: (?:not a git|detected dubious)|ld\.so: .*ignored|\(ignored\)|PMIX ERROR: ERROR in file"
     r"|slurmstepd: error: (?:task/cgroup|acct_gather|_get_joules|common_file_write|xcgroup|cpu_?freq)"
 )
+_TASK_ENDED = re.compile(r"Exited with exit code|: tasks? [-\d, ]+: Aborted")
 _DIGITS_MATTER = re.compile("signal|code|gai|err|world.?size")  # in lower case
 # Lines of a job that goes on. What a bar shows once, when it is closed, or wandb at the end, is none.
 _PROGRESS = re.compile(
@@ -265,15 +267,17 @@ def diagnose(logs: Iterable[tuple[str, BinaryIO]], *, failed: bool = False) -> l
             and not before - {"failure", "exit", "traceback"}
         ):
             finding.kind = Kind.END
-        if finding.kind == Kind.KILL and before & {"collective-timeout", "exit", "cancelled"}:
-            finding.kind = Kind.UNKNOWN  # the launcher ended it
-        if finding.kind == Kind.EFFECT and any("CANCELLED" in earlier.text for earlier in earlier_findings):
+        launcher_ended_it = finding.kind == Kind.KILL and before & {"collective-timeout", "exit", "cancelled"}
+        was_cancelled = finding.kind == Kind.EFFECT and any(
+            "CANCELLED" in earlier.text for earlier in earlier_findings
+        )
+        srun_ended_it = finding.name == "cancelled" and "exit" in before  # because another task had failed
+        if launcher_ended_it or was_cancelled or srun_ended_it:
             finding.kind = Kind.UNKNOWN
-        if finding.name == "cancelled" and "exit" in before:  # then srun ended it, because another task had failed
-            finding.kind = Kind.UNKNOWN
-    order = list(Kind)
     merged = dict[str, Finding]()
-    for finding in sorted(findings, key=lambda finding: (order.index(finding.kind), finding.line)):
+    for finding in sorted(
+        findings, key=lambda finding: (list(Kind).index(finding.kind), finding.name == "traceback", finding.line)
+    ):
         if (first := merged.setdefault(finding.name, finding)) is not finding:
             first.times += finding.times
             first.lines += finding.lines
@@ -417,7 +421,7 @@ def _name(line: str, traceback: list[str]) -> str | None:
             return name
     if _EXCEPTION.match(line):
         return "failure" if _PASSED_ON.search(line) else "exception"
-    if "Exited with exit code" in line:
+    if _TASK_ENDED.search(line):
         return "exit"
     if _TRACEBACK in line:
         return "traceback"

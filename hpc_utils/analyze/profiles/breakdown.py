@@ -20,7 +20,7 @@ import numpy as np
 
 from . import intervals, phases
 from .phases import Phase
-from .timeline import COMMUNICATION, COMPUTE, MEMORY, UNKNOWN, Events, Timeline, world
+from .timeline import COMMUNICATION, COMPUTE, MEMORY, TO_HOST, UNKNOWN, Events, Timeline, world
 from .verdict import LATENCY, LONG_GAP
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ KEYS = (
 )  # fmt: skip
 COLUMNS = (
     *KEYS, "idle_ns", "overlapped_ns", "unknown_ns", "pageable_copies", "between_steps_ns", "otherwise_idle_ns",
-    "short_gaps_ns", "launched_late_ns", "short_late_ns", "updating_ns", "zeroing_ns",
+    "short_gaps_ns", "launched_late_ns", "short_late_ns", "returned_ns", "updating_ns", "zeroing_ns",
     "remarks",
 )  # fmt: skip
 
@@ -51,11 +51,12 @@ def breakdown(timeline: Timeline, *, several: bool = False) -> dict[str, Any]:
     loader_wait_ns: idle while the host was in a data range, before the first work too.
     idle_ns: span less busy. unknown_ns: work of unknown kind.
     pageable_copies: number of copies from or to host memory that is not pinned.
-    between_steps_ns: idle outside data ranges, in long gaps in which the host was in no phase. None unless the
-        program marks its steps (or forward with backward or optimizer).
+    between_steps_ns: idle outside data ranges, in long gaps in which the host was in no phase, and in no other range that is
+        shorter than a step. None unless the program marks its steps (or forward with backward or optimizer).
     otherwise_idle_ns: the rest of idle. short_gaps_ns: of it, in gaps shorter than `verdict.LONG_GAP`.
     launched_late_ns: of it, in gaps that the host's launch of what came next ended: it began in the gap, or at most
-        `verdict.LATENCY` before their end; short_late_ns: of that, in short gaps. None without launch times.
+        `verdict.LATENCY` before their end; short_late_ns: of that, in short gaps; returned_ns: of that, behind a copy to the host, for
+        which the host waited. None without launch times.
     updating_ns, zeroing_ns: idle while the host was in the optimizer, and in its zero_grad; 0 if they are not marked.
     pauses: of otherwise_idle_ns in long gaps, by what the host was in: the shortest range, operator, call or frame around half
         of the gap, and the shortest line of the user's around that; "": nothing was recorded.
@@ -119,34 +120,37 @@ def _idle(timeline: Timeline, start: np.ndarray, end: np.ndarray) -> dict[str, A
     marked = set(phases.marked(timeline.ranges))
     long = end - start >= LONG_GAP
     if Phase.STEP in marked or (Phase.FORWARD in marked and marked & {Phase.BACKWARD, Phase.OPTIMIZER}):
-        outside_phases = intervals.difference((start[long], end[long]), phases.windows(timeline.ranges, *Phase))
-        between_steps = intervals.length(outside_phases)
-        explained = intervals.union(*map(np.concatenate, zip(data, outside_phases, strict=True)))
+        outside_ranges = intervals.difference((start[long], end[long]), phases.windows(timeline.ranges, *Phase))
+        if Phase.STEP in marked:
+            outside_ranges = intervals.difference(
+                outside_ranges, phases.specific(timeline.ranges, timeline.ranges).union()
+            )
+        between_steps = intervals.length(outside_ranges)
+        explained = intervals.union(*map(np.concatenate, zip(data, outside_ranges, strict=True)))
     unexplained = end - start - intervals.overlap(start, end, explained)
     zeroing = timeline.ranges.where(
         np.array(["zero_grad" in name for name in timeline.ranges.names], bool)[timeline.ranges.name]
     ).union()
     updating = intervals.difference(phases.windows(timeline.ranges, Phase.OPTIMIZER), zeroing)
     late = _launched_late(timeline.ops, start, end, unexplained)
+    returned = np.isin(start, timeline.ops.end[timeline.ops.copy == TO_HOST])
+    chosen = {"launched_late_ns": ..., "short_late_ns": ~long, "returned_ns": ~long & returned}
     return {
         "loader_wait_ns": loader,
         "between_steps_ns": between_steps,
         "otherwise_idle_ns": int(unexplained.sum()),
         "short_gaps_ns": int(unexplained[~long].sum()),
-        "launched_late_ns": None if late is None else int(late.sum()),
-        "short_late_ns": None if late is None else int(late[~long].sum()),
+        **{name: None if late is None else int(late[gaps].sum()) for name, gaps in chosen.items()},
         "updating_ns": int(intervals.overlap(start, end, updating).sum()),
         "zeroing_ns": int(intervals.overlap(start, end, zeroing).sum()),
-        "pauses": _pauses(timeline.host, start[long], end[long], unexplained[long]),
+        "pauses": _pauses(timeline, start[long], end[long], unexplained[long]),
     }
 
 
-def _pauses(host: Events | None, start: np.ndarray, end: np.ndarray, unexplained: np.ndarray) -> Counter[str]:
+def _pauses(timeline: Timeline, start: np.ndarray, end: np.ndarray, unexplained: np.ndarray) -> Counter[str]:
     """Unexplained ns of these gaps by name, as `breakdown` has them."""
     pauses = Counter()
-    host = Events.ranges([], [], []) if host is None else host
-    steps = [number for number, name in enumerate(host.names) if phases.phase_of(name) == Phase.STEP]
-    host = host.where(~np.isin(host.name, steps))
+    host = phases.specific(timeline.host or Events.ranges([], [], []), timeline.ranges)
     for begin, until, ns in zip(start.tolist(), end.tolist(), unexplained.tolist(), strict=True):
         inside = np.minimum(host.end, until) - np.maximum(host.start, begin)
         covering = np.flatnonzero(2 * inside >= until - begin)[::-1]

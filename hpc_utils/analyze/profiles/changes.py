@@ -73,8 +73,9 @@ def _parts(devices: Devices) -> dict[str, float]:
     parts |= {
         "exposed communication": shares["exposed"] or 0.0,
         "memory operations": shares["copies"] + shares["moves"],
+        "gaps": 1 - shares["busy"],
     }
-    return {part: share * devices.span for part, share in (parts | {"gaps": 1 - shares["busy"]}).items() if share}
+    return {part: share * devices.span for part, share in parts.items() if share}
 
 
 def _beside(columns: Iterable[pd.Series]) -> pd.DataFrame:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -11,22 +12,36 @@ import numpy as np
 
 from . import collectives, intervals, kernels, phases
 from .kernels import KernelClass
+from .phases import Phase
 from .timeline import COMMUNICATION, COMPUTE, MEMORY, TO_DEVICE, UNKNOWN, Events, world
-from .verdict import EFFICIENCY, EXPOSED, LIKE, LIMITS, LOW_INTENSITY, MANY, UTILISATION, Evidence, percent, rounded
+from .verdict import (
+    EFFICIENCY,
+    EXPOSED,
+    FORWARD,
+    LIKE,
+    LIMITS,
+    LOW_INTENSITY,
+    MANY,
+    UTILISATION,
+    Evidence,
+    percent,
+    rounded,
+)
 
 if TYPE_CHECKING:
     from .readers import Reports
 
 # Classes that do few operations per byte on any GPU in `peaks`.
-FEW_OPERATIONS = (kernels.ELEMENTWISE, kernels.NORMALISATION, kernels.REDUCTION, kernels.OPTIMIZER, kernels.TRANSFER)
+FUSABLE = (kernels.ELEMENTWISE, kernels.NORMALISATION, kernels.REDUCTION, kernels.OPTIMIZER)
+FEW_OPERATIONS = (*FUSABLE, kernels.TRANSFER)
 MATRIX = (kernels.CONVOLUTION, kernels.GEMM, kernels.ATTENTION)
 
 # Shares that are the sum of a column of `breakdown`
 _SHARES = {
     "busy": "busy_ns", "computing": "compute_ns", "exposed": "exposed_communication_ns", "loader": "loader_wait_ns",
     "outside": "between_steps_ns", "remaining": "otherwise_idle_ns", "late": "launched_late_ns",
-    "short": "short_gaps_ns", "short_late": "short_late_ns", "unknown": "unknown_ns",
-    "updating": "updating_ns", "zeroing": "zeroing_ns",
+    "short": "short_gaps_ns", "short_late": "short_late_ns", "returned": "returned_ns", "unknown": "unknown_ns",
+    "updating": "updating_ns", "zeroing": "zeroing_ns", "overlapped": "overlapped_ns",
 }  # fmt: skip
 _EVIDENCE = [
     ("exposed on the wire", "wire"), ("exposed waiting for other ranks", "waiting"), ("loader idle", "loader"),
@@ -49,12 +64,16 @@ class Devices:
             exposed: communication and nothing computed; where collectives are matched, it falls into
                 wire: on the wire, sends and receives included, and waiting: for other ranks.
             loader: idle while the host waits for data. outside: idle between steps; remaining: idle otherwise, of which late:
-                before its work was launched, short: in short gaps, and short_late: both (see `breakdown`).
+                before its work was launched, short: in short gaps, short_late: both, and returned: both, behind a
+                copy to the host (see `breakdown`).
+            overlapped: communication while something is computed.
             updating, zeroing: idle while the host is in the optimizer, and in its zero_grad.
             copies: copies to the device, and nothing else. moves: other memory operations, and nothing else.
         replayed: whether CUDA graphs start most of the work: more than `MANY` operations a launch.
         kernels: compute kernels, of the device with fewest. median_kernel: ns, of compute kernels.
-        kernel_ns: of compute kernels by name. exposed_ns: of communication by name, where nothing is computed.
+        kernel_ns: of compute kernels by name.
+        exposed_ns: of communication where nothing is computed, by kind of collective and whether its name says 16 bits. calls: by kind.
+            Kinds are those of `kernels.collective`; "activations": all-reduces that forward passes launch, too (tensor parallelism).
     """
 
     def __init__(self, reports: Reports) -> None:
@@ -67,28 +86,38 @@ class Devices:
         self.straggler = collectives.straggler(matched) if matched else None
         copies = [_alone(timeline.ops, timeline.ops.copy == TO_DEVICE) for timeline in timelines]
         moves = [_alone(timeline.ops, True) - ns for timeline, ns in zip(timelines, copies, strict=True)]
-        columns = {name: [part[column] for part in self.parts] for name, column in _SHARES.items()}
-        columns |= {"copies": copies, "moves": moves}
-        self.shares = dict.fromkeys(("wire", "waiting"))
+        columns = {"copies": copies, "moves": moves}
+        columns |= {name: [part[column] for part in self.parts] for name, column in _SHARES.items()}
+        self.shares = {"wire": None, "waiting": None}
         self.shares |= {name: self._share(column) for name, column in columns.items()}
         if matched:
             waited = [collectives.exposed(timeline, matched, column)[1] for column, timeline in enumerate(timelines)]
             self.shares["waiting"] = self._share(waited)
             self.shares["wire"] = self.shares["exposed"] - self.shares["waiting"]
         launches = [timeline.ops.launched[timeline.ops.launched >= 0] for timeline in timelines]
-        graphs = self.shares["unknown"] > 0  # traced whole
-        self.replayed = graphs or any(len(launched) > MANY * len(np.unique(launched)) for launched in launches)
+        self.replayed = self.shares["unknown"] > 0 or any(  # traced whole
+            len(launched) > MANY * len(np.unique(launched)) for launched in launches
+        )
         self.steps = [np.subtract(*phases.steps(timeline.ranges)[::-1]) for timeline in timelines]
         compute = [timeline.ops.of_kind(COMPUTE) for timeline in timelines]
         self.kernels = min(map(len, compute))
         medians = [np.median(ops.end - ops.start) for ops in compute if len(ops)]
         self.median_kernel = float(np.median(medians)) if medians else 0.0
         self.kernel_ns = kernels.kernel_ns(timelines)
-        self.exposed_ns = Counter()
-        for ops in (timeline.ops for timeline in timelines):
-            for name in np.unique(ops.name[ops.kind == COMMUNICATION]).tolist():
-                sent = ops.where((ops.kind == COMMUNICATION) & (ops.name == name)).union()
-                self.exposed_ns[ops.names[name]] += intervals.outside(sent, ops.union(COMPUTE))
+        self.exposed_ns, self.calls = Counter(), Counter()
+        for timeline in timelines:
+            sends = timeline.ops.of_kind(COMMUNICATION)
+            in_forward = intervals.holds(sends.launched, phases.windows(timeline.ranges, Phase.FORWARD))
+            for number in np.unique(sends.name).tolist():
+                chosen = sends.name == number
+                kind = kernels.collective(sends.names[number])
+                if kind == "all_reduce" and np.mean(in_forward[chosen]) > FORWARD:
+                    kind = "activations"
+                self.calls[kind] += np.count_nonzero(chosen)
+                narrow = kernels.precision(sends.names[number]) in kernels.HALF
+                self.exposed_ns[kind, narrow] += intervals.outside(
+                    sends.where(chosen).union(), timeline.ops.union(COMPUTE)
+                )
 
     def _share(self, column: Sequence[int | None]) -> float | None:
         """The share of the time of the devices whose value is known."""
@@ -116,6 +145,15 @@ class Devices:
         values = [part[column] for part in self.parts]
         return [values.pop(self.straggler.column), *values]
 
+    @property
+    def device_name(self) -> str:
+        """The first that is known; ""."""
+        return next((timeline.device_name for timeline in self.timelines if timeline.device_name), "")
+
+    def named(self, pattern: str | re.Pattern[str]) -> float:
+        """The share of the compute kernels of these names in the time."""
+        return sum(ns for name, ns in self.kernel_ns.items() if re.search(pattern, name)) / self.span
+
     def class_share(self, names: Sequence[KernelClass], precisions: Sequence[str] | None = None) -> float:
         """The share of these classes, in these precisions if given, in the compute kernels' time."""
         ns = (
@@ -128,11 +166,13 @@ class Devices:
     @property
     def gathered_twice(self) -> bool:
         """Whether parameters are gathered for the backward pass again: more all-gathers than reduce-scatters."""
-        counts = Counter()
-        for ops in (timeline.ops.of_kind(COMMUNICATION) for timeline in self.timelines):
-            for name, count in zip(ops.names, np.bincount(ops.name, minlength=len(ops.names)).tolist(), strict=True):
-                counts[kernels.collective(name)] += count
-        return counts["all_gather"] * (1 - LIKE) > counts["reduce_scatter"] > 0
+        return self.calls["all_gather"] * (1 - LIKE) > self.calls["reduce_scatter"] > 0
+
+    @property
+    def batches(self) -> int:
+        """Whose gradients one all-reduce may add up: forward passes in a step, or 2."""
+        forwards = sum(len(phases.windows(timeline.ranges, Phase.FORWARD)[0]) for timeline in self.timelines)
+        return max(2, round(forwards / max(sum(map(len, self.steps)), 1)))
 
     @property
     def autocast(self) -> bool:
@@ -143,22 +183,20 @@ class Devices:
         """What decides, in the order of the thresholds, then further measurements."""
         shares = self.shares
         straggler = self.straggler
-        launched = any(timeline.device_name != "CPU" for timeline in self.timelines)
         rows = [
             percent("utilisation", shares["busy"], ">", UTILISATION),
             percent("exposed communication", shares["exposed"], "<", EXPOSED),
             *(percent(words, shares[name], "<", LIMITS[name]) for words, name in _EVIDENCE),
             percent("idle otherwise", shares["remaining"], "<", 1 - UTILISATION),
-            percent("idle before late launches", shares["late"] if launched else None),
+            percent("idle before late launches", shares["late"] if self.device_name != "CPU" else None),
             Evidence("median kernel", rounded(self.median_kernel / 1e3), "us"),
             percent("kernels with few operations a byte", self.class_share(FEW_OPERATIONS), "<", LOW_INTENSITY),
             Evidence("pageable copies", self.pageable_copies, "copies"),
         ]
         if straggler is not None:
-            label = straggler.label
-            turns = f"{straggler.of} {straggler.per}s"
-            rows.append(Evidence(f"{label} is the last one, of {turns}", straggler.last, "times"))
-            rows.append(percent(f"waiting that is for {label}", straggler.caused))
+            last = f"{straggler.label} is the last one, of {straggler.of} {straggler.per}s"
+            rows.append(Evidence(last, straggler.last, "times"))
+            rows.append(percent(f"waiting that is for {straggler.label}", straggler.caused))
         if len(steps := np.concatenate(self.steps)):
             for words, share in (("median", 0.5), ("95th percentile", 0.95)):
                 rows.append(Evidence(f"step time, {words}", rounded(np.quantile(steps, share) / 1e6), "ms"))

@@ -8,7 +8,7 @@ confidence at most.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy as np
 from hpc_utils.plural import counted
 
 from . import kernels, peaks
-from .devices import FEW_OPERATIONS, MATRIX, Counters, Devices
+from .devices import FEW_OPERATIONS, FUSABLE, MATRIX, Counters, Devices
 from .phases import PARTS, Phase
 from .readers import Reports
 from .timeline import NO_KERNELS, Timeline, world
@@ -50,8 +50,10 @@ from .verdict import (
 )  # fmt: skip
 
 # Options, and words of the advice that a run follows if they are not plain.
-FOLLOWED = {"comm_hook": "compression", "compile": "torch.compile", "fused_optimizer": "fused optimizer"}
-FOLLOWED |= {
+FOLLOWED = {
+    "comm_hook": "compression",
+    "compile": "torch.compile",
+    "fused_optimizer": "fused optimizer",
     "loader": "loader=device",
     "precision": "autocast",
     "channels_last": "channels_last",
@@ -61,62 +63,44 @@ PLAIN = ["None", "False", "none", "off", "fp32", "tf32", "host"]
 MOST = 4  # pieces of advice
 COMMUNICATION = "communication"  # that the backward pass does not hide, beside the phases of the host
 
-# What helps collectives: their kinds, the part of their time that it saves at most, precisions that it does not help, the action.
-SHARDED = ("all_gather", "reduce_scatter")
+# What helps collectives: their kinds, the part of their time that it saves at most (None: what computing can hide), the action.
+ALL_REDUCE, SHARDED, ALL_TO_ALL = ["all_reduce"], ["all_gather", "reduce_scatter"], ["all_to_all"]
 KEPT = "where memory allows, keep parameters from forward to backward: no second all-gather (reshard_after_forward=False)"
-TRIES = (
-    (["all_reduce"], 1, (), "hide more of it behind the backward pass: smaller or larger buckets (bucket_mb)"),
-    (
-        ["all_reduce"],
-        1 / 2,
-        kernels.HALF,
-        "send gradients in 16 bits: half the bytes (DDP's bf16 compression hook)",
-    ),
-    (["all_reduce"], 1 / 2, (), "add up the gradients of two batches before each all-reduce (no_sync)"),
-    (
-        SHARDED,
-        1,
-        (),
-        "wrap each block on its own and prefetch the next one's parameters while it computes (FSDP: fully_shard on "
-        "blocks, set_modules_to_forward_prefetch; ZeRO: overlap_comm)",
-    ),
-    (
-        SHARDED,
-        1,
-        (),
-        "on several nodes, hybrid sharding: parameters are sharded within a node only (2-D mesh, HYBRID_SHARD)",
-    ),
-    (["all_gather"], 1, (), KEPT),
-    (["all_to_all"], 1, (), "overlap it with computing: shared experts, or the other half of the batch"),
-    (
-        ["all_to_all"],
-        1,
-        (),
-        "place experts (or parts of sequences) so that most of the bytes stay within a node",
-    ),
-    (
-        ["broadcast"],
-        1,
-        (),
-        "where memory allows, plain DDP: ZeRO-1 broadcasts the updated parameters after each step",
-    ),
-    (
-        ["", "gather", "scatter"],
-        1,
-        (),
-        "start it earlier, beside computing; pipelines: more micro-batches, or an interleaved schedule",
-    ),
-)
+HIDING = "hide more of it behind the backward pass: smaller or larger buckets (bucket_mb)"
+SIXTEEN = "send gradients in 16 bits: half the bytes (DDP's bf16 compression hook)"
+NO_SYNC = "add up the gradients of {} batches before each all-reduce (no_sync)"
+TRIES = [
+    (ALL_REDUCE, None, HIDING),
+    (ALL_REDUCE, 1 / 2, SIXTEEN),
+    (ALL_REDUCE, 1 / 2, NO_SYNC),
+    (["activations"], None, "overlap it with computing (asynchronous tensor parallelism)"),
+    (["activations"], 1, "tensor parallelism over fewer GPUs, of one node: more data parallelism instead"),
+    (SHARDED, None, "wrap each block on its own and prefetch the next one's parameters while it computes (FSDP: fully_shard on "
+     "blocks, set_modules_to_forward_prefetch; ZeRO: overlap_comm)"),
+    (SHARDED, 1, "on several nodes, hybrid sharding: parameters are sharded within a node only (2-D mesh, HYBRID_SHARD)"),
+    (["all_gather"], 1, KEPT),
+    (ALL_TO_ALL, None, "overlap it with computing: shared experts, or the other half of the batch"),
+    (ALL_TO_ALL, 1, "place experts (or parts of sequences) so that most of the bytes stay within a node"),
+    (["broadcast"], 1, "one process a GPU, with DDP: DataParallel sends the model in each step, ZeRO-1 what it updated (plain DDP, "
+     "where memory allows)"),
+    (["", "gather", "scatter"], None, "start it earlier, beside computing; pipelines: more micro-batches, or an interleaved schedule"),
+]  # fmt: skip
 SLOW_KERNELS = "the measured kernels reach less than half of every peak: latency limits them, or they are too small"
 IF_FP32 = ", if this ran in fp32"  # dropped where that is known
 WORKERS = "more loader workers that persist and prefetch (num_workers)"
+RETURNED = (
+    "read results less often: each .item(), .cpu() or print of a tensor waits for the device, and empties its queue"
+)
 ON_DEVICE = "all images on the device from the start (loader=device)"
 DECODED = "decode once, before training, or augment whole batches"
 SAME_TIME = "tries with the same bound save the same time: their gains do not add up"
+ELSEWHERE = "less often, or in a thread beside the steps"
 STEP_GRAPH = "the whole step as one CUDA graph (step_graph=true; torch.cuda.graph in a loop of your own)"
 CUDA_ACTIVITY = Advice(
     "record CUDA's activity: ProfilerActivity.CUDA, one profiler at a time", "shows what the device does"
 )
+TF32 = "TF32 (precision=tf32; torch.set_float32_matmul_precision('high'))"
+AUTOCAST = "16-bit autocast"
 ALL_RANKS = (Advice("give the profiles of all ranks", "separates wire time from waiting, whose remedies differ"),)
 UNEXPLAINED = (
     Advice("mark data, forward, backward and optimizer with ranges and profile again", "shows what waits"),
@@ -132,29 +116,30 @@ def judge(reports: Reports) -> Verdict:
     advice = verdict.advice
     ours = ":" not in reports.config.get("workload", ":")
     if ours and reports.config.get("loader", "workers") != "workers":  # batches are gathered in memory
-        undecoded = [proposal for proposal in advice if proposal.action != DECODED]
-        advice = [proposal._replace(action=proposal.action.replace(WORKERS, ON_DEVICE)) for proposal in undecoded]
+        advice = [
+            proposal._replace(action=proposal.action.replace(WORKERS, ON_DEVICE))
+            for proposal in advice
+            if proposal.action != DECODED
+        ]
     done = [words for option, words in FOLLOWED.items() if str(reports.config.get(option)) not in PLAIN]
     advice = [proposal for proposal in advice if not any(words in proposal.action for words in done)]
     if reports.config.get("precision") == "fp32":
         advice = [proposal._replace(action=proposal.action.replace(IF_FP32, "")) for proposal in advice]
-    advice.sort(key=lambda proposal: (proposal not in ALL_RANKS, -(proposal.at_most or 0)))
+    first = ALL_RANKS + tuple(proposal for proposal in advice if TF32 in proposal.action and proposal.at_most > 2)
+    advice.sort(key=lambda proposal: (proposal not in first, -round(proposal.at_most or 0, 2)))
     advice = advice[:MOST]
-    remarks = verdict.remarks
     gains = [proposal.at_most for proposal in advice if proposal.at_most]
-    if len(gains) > len(set(gains)):
-        remarks += (SAME_TIME,)
+    remarks = verdict.remarks + (SAME_TIME,) * (len(gains) > len(set(gains)))
     return replace(verdict, advice=tuple(advice), remarks=remarks)
 
 
 def _judge(reports: Reports) -> Verdict:
     measured = None if reports.kernels is None else Counters(reports.kernels)
-    timelines = reports.timelines
-    remarks = list(dict.fromkeys(remark for timeline in timelines for remark in timeline.remarks))
+    remarks = list(dict.fromkeys(remark for timeline in reports.timelines for remark in timeline.remarks))
     if reports.worked:
         return _by_devices(reports, measured, remarks)
     if reports.phases and any(reports.phases.values()):
-        return _by_phases(reports.phases, timelines, measured, remarks, _disturbed(reports))
+        return _by_phases(reports, measured, remarks)
     if measured is not None:
         return _by_counters(measured, remarks)
     if NO_KERNELS in remarks:
@@ -180,8 +165,6 @@ def _by_devices(reports: Reports, measured: Counters | None, remarks: list[str])
         advice = [UNEXPLAINED[bool(devices.marked_steps)], *saving(idle, "then remove the cause")]
         return undecided(f"the device is idle {idle:.0%} of the time for no known reason", advice, remarks, evidence)
     chosen = losses[0] if losses else working(devices, measured)
-    if not devices.gathered_twice:
-        chosen = replace(chosen, advice=[proposal for proposal in chosen.advice if proposal.action != KEPT])
     doubts = [*_doubts(devices, reports.timelines), *_disturbed(reports)]
     if reports.slowdown > SLOWED:
         why = (
@@ -221,39 +204,33 @@ def _disturbed(reports: Reports) -> list[Doubt]:
     return [Doubt(0.7, f"other processes used {reports.load:.0%} of a device's cores: measure it again, alone")]
 
 
-def _by_phases(
-    seconds: Mapping[str, float],
-    timelines: Sequence[Timeline],
-    measured: Counters | None,
-    remarks: Sequence[str],
-    disturbed: Sequence[Doubt],
-) -> Verdict:
-    """`seconds`: of a step under `PARTS`, and `COMMUNICATION` if that is known."""
+def _by_phases(reports: Reports, measured: Counters | None, remarks: Sequence[str]) -> Verdict:
     remarks = [
         *remarks,
         f"no GPU events, or fewer than {STEPS} steps of a CPU: the host's phases decide, and waiting inside a phase is not visible",
     ]
-    total = sum(seconds.values())
-    shares = {name: value / total for name, value in seconds.items()}
+    total = sum(reports.phases.values())
+    shares = {name: value / total for name, value in reports.phases.items()}
     data = shares[Phase.DATA]
     wire = shares.get(COMMUNICATION)
     limits = {Phase.DATA: LOADER, COMMUNICATION: EXPOSED}
     evidence = [percent(f"{name} phase, of the step", share, "<", limits.get(name)) for name, share in shares.items()]
     evidence += measured.evidence() if measured else ()
-    doubts = [Doubt(0.6, "from the phases of the host only"), *disturbed]
+    doubts = [Doubt(0.6, "from the phases of the host only"), *_disturbed(reports)]
     losses = [waiting_for_data(data)]
     if wire is not None:
-        losses.append(
-            communicating(wire, {"all_reduce": wire}, Doubt(0.7, "waiting for slower ranks is counted too"))
-        )
-    elif world(timelines)[1] > 1:
+        advice = [*saving(wire, HIDING), *saving(wire / 2, SIXTEEN, NO_SYNC.format(2))]
+        losses.append(communicating(wire, advice, Doubt(0.7, "waiting for slower ranks is counted too")))
+    elif world(reports.timelines)[1] > 1:
         doubts.append(Doubt(0.7, "the all-reduce is inside the backward phase"))
     if not any(losses):
         work = sum(shares[name] for name in PARTS[1:])
         reason = f"forward, backward and optimizer take {work:.0%} of the step"
-        action = f"profile what the phases are made of: -p profile={'cpu' if timelines else 'torch'}"
-        advice = [Advice(action, "shows where the time goes inside")]
-        advice.append(Advice("more devices: computing takes the time", "at most in proportion"))
+        profiler = "cpu" if reports.timelines else "torch"
+        advice = [
+            Advice(f"profile what the phases are made of: -p profile={profiler}", "shows where the time goes inside"),
+            Advice("more devices: computing takes the time", "at most in proportion"),
+        ]
         bound = Bound.COMPUTE if work >= UTILISATION else Bound.BALANCED
         losses = [Loss(bound, work, within([(data, LOADER), (wire, EXPOSED)]), "", reason, advice)]
     return max(filter(None, losses), key=lambda loss: loss.share).verdict(doubts, evidence, remarks)
@@ -264,30 +241,26 @@ def _by_counters(measured: Counters, remarks: Sequence[str]) -> Verdict:
     evidence = measured.evidence()
     whole_steps = Advice("profile whole steps too: -p profile=torch, or nsys", "shows what the run waits for")
     if measured.moving is None:
-        sections = Advice("collect ncu's sections SpeedOfLight and MemoryWorkloadAnalysis", "shows what they reach")
-        return undecided(
-            "the report has no utilisation of the SMs or of the memory", [sections, whole_steps], remarks, evidence
-        )
+        advice = Advice("collect ncu's sections SpeedOfLight and MemoryWorkloadAnalysis", "shows what they reach")
+        why = "the report has no utilisation of the SMs or of the memory"
+        return undecided(why, [advice, whole_steps], remarks, evidence)
     if not measured.efficiency > EFFICIENCY:
-        larger = Advice(
+        advice = Advice(
             "a larger batch, or fewer and fused kernels: more work a launch", "as far as they are too small"
         )
-        return undecided(SLOW_KERNELS, [larger, whole_steps], remarks, evidence)
+        return undecided(SLOW_KERNELS, [advice, whole_steps], remarks, evidence)
     kernel, peak, share = measured.longest[0]
     if measured.moving:
-        bound = Bound.MEMORY
-        best = measured.dram
-        actions = (
+        bound, best = Bound.MEMORY, measured.dram
+        actions = [
             "fuse it with the kernels around it",
             "move fewer bytes: a narrower type, or reuse in registers and caches",
-        )
+        ]
     else:
-        bound = Bound.COMPUTE
-        best = measured.sm
-        matrices = "tensor cores: 16 bits or TF32, and sizes that are multiples of 8"
+        bound, best = Bound.COMPUTE, measured.sm
         actions = ["fewer or narrower operations"]
         if kernels.classify(kernel) in MATRIX and not measured.tensor > 0.1:
-            actions.append(matrices)
+            actions.append("tensor cores: 16 bits or TF32, and sizes that are multiples of 8")
     reason = f"{kernel}, reaches {share:.0%} of the peak of {peak}; the rest of the run was not measured"
     advice = [*(Advice(action, "of the measured kernels' time only") for action in actions), whole_steps]
     return Loss(bound, best, beyond(best, EFFICIENCY), "", reason, advice).verdict([Doubt(0.5)], evidence, remarks)
@@ -297,30 +270,37 @@ def _by_counters(measured: Counters, remarks: Sequence[str]) -> Verdict:
 
 
 def communication(devices: Devices) -> Loss | None:
+    shares = devices.shares
     if devices.matched is not None:
-        return communicating(devices.shares["wire"], devices.exposed_ns)
+        return communicating(shares["wire"], sending(shares["wire"], devices))
     why = "wire time and waiting are not separated: that takes the collectives of several ranks"
-    loss = communicating(devices.shares["exposed"] or 0.0, devices.exposed_ns, Doubt(0.7, why))
-    return loss and replace(loss, advice=[*ALL_RANKS * (len(devices.timelines) == 1), *loss.advice])
+    advice = [*ALL_RANKS * (len(devices.timelines) == 1), *sending(shares["exposed"] or 0.0, devices)]
+    return communicating(shares["exposed"] or 0.0, advice, Doubt(0.7, why))
 
 
-def communicating(share: float, by_name: Mapping[str, float], *doubts: Doubt) -> Loss | None:
-    """`share`: of the time on the wire without concurrent compute; `by_name`: how it is divided among collectives."""
+def communicating(share: float, advice: Sequence[Advice], *doubts: Doubt) -> Loss | None:
+    """`share`: of the time in communication and nothing computed beside; on the wire, unless there are doubts."""
+    what = "in communication, waiting included" if doubts else "on the wire"
     if share < EXPOSED:
         return None
-    advice = sending(share, by_name)
-    return Loss(Bound.COMMUNICATION, share, beyond(share, EXPOSED), "on the wire", advice=advice, doubts=doubts)
+    return Loss(Bound.COMMUNICATION, share, beyond(share, EXPOSED), what, advice=advice, doubts=doubts)
 
 
-def sending(share: float, by_name: Mapping[str, float]) -> list[Advice]:
+def sending(share: float, devices: Devices) -> list[Advice]:
+    uncovered = devices.shares["computing"] - (devices.shares["overlapped"] or 0.0)
     advice = []
-    for kinds, part, excluded, action in TRIES:
+    for kinds, part, action in TRIES:
         touched = sum(
-            value
-            for name, value in by_name.items()
-            if kernels.collective(name) in kinds and kernels.precision(name) not in excluded
+            ns
+            for (kind, narrow), ns in devices.exposed_ns.items()
+            if kind in kinds and not (narrow and action == SIXTEEN)
         )
-        advice += saving(share * part * touched / max(sum(by_name.values()), 1e-9), action)
+        touched *= share / max(devices.exposed_ns.total(), 1)
+        if action == NO_SYNC:
+            part = 1 - 1 / devices.batches
+        if action != KEPT or devices.gathered_twice:
+            saved = touched * part if part else min(touched, uncovered)
+            advice += saving(saved, action.format(devices.batches))
     return advice
 
 
@@ -373,8 +353,8 @@ def _longer(devices: Devices, waited: str) -> str:
     """The kernel of the straggler that takes longer than on the others, or what its host was in meanwhile."""
     column = devices.straggler.column
     if waited != "compute_ns":
-        names = [name for name, _ in devices.pauses(column) if name]
-        return f" in {names[0]}" if names and waited == "idle_ns" else ""
+        names = [f", {ns / 1e6:.3g} ms of it in {name}" for name, ns in devices.pauses(column) if name]
+        return names[0] if names and waited == "idle_ns" else ""
     times = [kernels.kernel_ns([timeline]) for timeline in devices.timelines]
     late = times.pop(column)
     name = max(late, key=lambda name: late[name] - np.median([punctual[name] for punctual in times]))
@@ -406,8 +386,9 @@ def waiting_for_data(loader: float, outside: float = 0.0, copies: float = 0.0, p
     if idle:
         advice += saving(idle, WORKERS)
         if outside > loader:
-            mark = "mark the wait for a batch with a range `data`"
-            advice.append(Advice(mark, "replaces the guess by a measurement"))
+            advice.append(
+                Advice("mark the wait for a batch with a range `data`", "replaces the guess by a measurement")
+            )
         advice += saving(idle, DECODED)
     else:
         advice += saving(copies, "copy the next batch on a stream of its own, beside this one's kernels")
@@ -415,7 +396,8 @@ def waiting_for_data(loader: float, outside: float = 0.0, copies: float = 0.0, p
 
 
 def launching(devices: Devices) -> Loss | None:
-    busy, share, late = (devices.shares[name] for name in ("busy", "short", "short_late"))
+    shares = devices.shares
+    busy, share, late = shares["busy"], shares["short"], shares["short_late"]
     if busy >= UTILISATION or share < IDLE * (1 - busy) or devices.kernels < MANY:
         return None
     doubts = []
@@ -428,14 +410,14 @@ def launching(devices: Devices) -> Loss | None:
         doubts.append(Doubt(0.8, "kernels are long enough to hide launches: the host is busy with something else"))
     if any(part["communication_ns"] is None for part in devices.parts):
         doubts.append(Doubt(0.5, "it may be communication, which was not recorded"))
-    advice = []
-    if not devices.replayed and any(timeline.device is not None for timeline in devices.timelines):
-        advice += saving(share if late is None else late, STEP_GRAPH)
-    updating, zeroing = (devices.shares[name] for name in ("updating", "zeroing"))
+    updating, zeroing, returned = shares["updating"], shares["zeroing"], shares["returned"] or 0.0
+    advice = saving(returned, RETURNED)
     advice += saving(zeroing, "zero_grad(set_to_none=True): no kernels that fill gradients with zeros")
     advice += saving(updating, "a fused optimizer (fused=True)")
-    advice += saving(share - updating - zeroing, "torch.compile: fewer kernels to launch")
-    advice += saving(share, "a larger batch per device: as many launches for more work")
+    if not devices.replayed and devices.device_name != "CPU":
+        advice += saving((share if late is None else late) - returned, STEP_GRAPH)
+    advice += saving(share - returned - updating - zeroing, "torch.compile: fewer kernels to launch")
+    advice += saving(share - returned, "a larger batch per device: as many launches for more work")
     advice += [*unfused_attention(devices), *narrower(devices)]
     return Loss(Bound.LAUNCH, share, _idle_margin(busy), "waiting for launches", advice=advice, doubts=doubts)
 
@@ -454,16 +436,13 @@ def pausing(devices: Devices) -> Loss | None:
     reason = f"in {share:.0%} of the time the device idles in gaps of more than {LONG_GAP / 1e6:.0f} ms: the host was busy elsewhere"
     advice = []
     for name, ns in list(pauses.items())[:2]:
-        advice += saving(ns / devices.span, f"look at {name}: the host is in it meanwhile")
+        advice += saving(ns / devices.span, f"look at {name}, in which the host is meanwhile: {ELSEWHERE}")
     if unnamed:
         reason += "" if pauses else ", and nothing that was recorded is around it"
         mark = "mark what the host does there with ranges (record_function, NVTX), or record stacks (with_stack=True)"
-        advice += saving(unnamed, mark)
-    advice += saving(
-        share, "what the host does there, less often or in a thread beside the steps: logs, checkpoints, evaluation"
-    )
-    if devices.shares["loader"] is None:
-        advice += saving(share, f"if it is the loader: {WORKERS}")
+        advice += saving(unnamed, mark, f"what the host does there, {ELSEWHERE}: logs, checkpoints, evaluation")
+        if devices.shares["loader"] is None:
+            advice += saving(unnamed, f"if it is the loader: {WORKERS}")
     return Loss(Bound.HOST, share, _idle_margin(busy), "in long gaps", reason, advice)
 
 
@@ -508,8 +487,7 @@ def working(devices: Devices, measured: Counters | None) -> Loss:
         margin = margin if by_counters else min(margin, beyond(few, LOW_INTENSITY))
         share = shares["computing"] * (few if by_name else 1.0)
         reason = f"kernels that do few operations a byte take {few:.0%} of the compute time"
-        layouts = sum(ns for name, ns in devices.kernel_ns.items() if kernels.LAYOUT.search(name)) / devices.span
-        advice = [*moving_bytes(share, layouts, devices.autocast), *unfused_attention(devices)]
+        advice = [*moving_bytes(share, devices), *unfused_attention(devices), *measuring(devices)]
         return Loss(Bound.MEMORY, share, margin, "", reason, advice, doubts)
     reason = f"the device is busy {shares['busy']:.0%} of the time, and no loss is beyond its threshold"
     return Loss(Bound.COMPUTE, shares["busy"], margin, "", reason, computing(devices), doubts)
@@ -526,49 +504,59 @@ def balanced(devices: Devices, margin: float, doubts: Sequence[Doubt]) -> Loss:
     }
     advice = saving(parts["waiting for data"], DECODED)
     advice += saving(parts["otherwise idle"], "torch.compile or a larger batch: fewer launches for the same work")
-    advice += [*sending(parts["exposed communication"], devices.exposed_ns)[:1], *computing(devices)]
-    ordered = sorted(parts.items(), key=lambda part: -part[1])
+    advice += [*sending(parts["exposed communication"], devices)[:1], *computing(devices)]
+    ordered = sorted(parts, key=lambda part: -parts[part])
     reason = "no part is beyond its threshold: " + ", ".join(
-        f"{name} {share:.1%}" for name, share in ordered if share
+        f"{part} {parts[part]:.1%}" for part in ordered if parts[part]
     )
     return Loss(Bound.BALANCED, shares["busy"], margin, "", reason, advice, doubts)
 
 
-def moving_bytes(share: float, layouts: float = 0.0, autocast: bool = False) -> list[Advice]:
-    """Shares of the time: `share` in kernels that do few operations per byte, of which `layouts` change layouts."""
-    advice = saving(share, "fuse kernels: torch.compile, fused normalisation, fused optimizer")
-    advice += [] if autocast else saving(share / 2, "bf16 autocast: half the bytes of the activations")
-    return advice + saving(layouts, "channels_last for convolutional networks: no changes of layout")
+def moving_bytes(share: float, devices: Devices) -> list[Advice]:
+    """`share`: of the time, in kernels that do few operations a byte."""
+    unfused = devices.shares["computing"] * devices.class_share(FUSABLE) - devices.named("^triton_(?!tem)")
+    advice = saving(unfused, "fuse kernels: torch.compile, fused normalisation, fused optimizer")
+    advice += [] if devices.autocast else saving(share / 2, "bf16 autocast: half the bytes of the activations")
+    return advice + saving(
+        devices.named(kernels.LAYOUT), "channels_last for convolutional networks: no changes of layout"
+    )
 
 
 def unfused_attention(devices: Devices) -> list[Advice]:
-    ns = sum(ns for name, ns in devices.kernel_ns.items() if kernels.UNFUSED_ATTENTION.search(name))
-    softmax = any(kernels.SOFTMAX.search(name) for name in devices.kernel_ns)
-    return saving(ns / devices.span * softmax, "fused attention: torch.nn.functional.scaled_dot_product_attention")
+    share = devices.named(kernels.UNFUSED_ATTENTION) * (devices.named(kernels.SOFTMAX) > 0)
+    return saving(share, "fused attention: torch.nn.functional.scaled_dot_product_attention")
 
 
 def narrower(devices: Devices) -> list[Advice]:
-    """16 bits for the GEMMs, convolutions and attention whose names say that they take more, or for those whose names do not say
-    what they take if none takes 16 bits."""
-    device = next((timeline.device_name for timeline in devices.timelines if timeline.device_name), "")
-    peak = peaks.find_peak(device)
-    best = max((peak.flops.get(kind, 0.0) for kind in kernels.HALF[1:]), default=0.0) if peak else 0.0
+    """TF32, and 16 bits, for the GEMMs, convolutions and attention whose names say that they take more, or for those whose names do not
+    say what they take if none takes 16 bits."""
     wide = {kind: devices.class_share(MATRIX, [kind]) for kind in kernels.SINGLE}
-    action = "16-bit autocast for the kernels in fp32 and tf32"
+    condition = ""
     if not any(wide.values()) and not devices.autocast:
-        wide = {"fp32": devices.class_share(MATRIX, [""])}
-        action = f"16-bit autocast{IF_FP32}"
-    if best:
-        saved = sum(share * (1 - peak.flops.get(kind, peak.flops["fp32"]) / best) for kind, share in wide.items())
-        faster = f"{best / peak.flops['fp32']:.3g} times fp32's"
-        return saving(devices.shares["computing"] * saved, f"{action}: the {peak.name}'s peak is {faster}")
-    return [Advice(action, "as much as the device's peaks differ")] if any(wide.values()) else []
+        wide["fp32"] = devices.class_share(MATRIX, [""])
+        condition = IF_FP32
+    peak = peaks.find_peak(devices.device_name)
+    if peak is None:
+        return [Advice(AUTOCAST + condition, "as much as the device's peaks differ")] * any(wide.values())
+    longest = max(wide, key=wide.get)
+    advice = []
+    for precision, action in (("tf32", TF32), ("fp16", AUTOCAST)):
+        times = {kind: peak.flops.get(precision, 0.0) / peak.flops.get(kind, peak.flops["fp32"]) for kind in wide}
+        saved = sum(share * (1 - 1 / times[kind]) for kind, share in wide.items() if times[kind] > 1)
+        words = f"{action}{condition}: the {peak.name}'s peak is {times[longest]:.3g} times {longest}'s"
+        advice += saving(devices.shares["computing"] * saved, words)
+    return advice
 
 
 def computing(devices: Devices) -> list[Advice]:
-    advice = [*unfused_attention(devices), *narrower(devices)]
-    if any(timeline.device_name != "CPU" for timeline in devices.timelines):
-        longest = max(devices.kernel_ns, key=devices.kernel_ns.get, default="the longest kernels")
-        measure = f"measure {kernels.short(longest)} with Nsight Compute: how near is it to the peaks?"
-        advice.append(Advice(measure, f"{devices.kernel_ns.get(longest, 0) / devices.span:.0%} of the time"))
+    advice = [*unfused_attention(devices), *narrower(devices), *measuring(devices)]
     return [*advice, Advice("more devices: these are used", "at most in proportion")]
+
+
+def measuring(devices: Devices) -> list[Advice]:
+    if devices.device_name == "CPU":
+        return []
+    longest = max(devices.kernel_ns, key=devices.kernel_ns.get, default="the longest kernels")
+    tool = "ROCm Compute Profiler" if "AMD" in devices.device_name else "Nsight Compute"
+    share = f"{devices.kernel_ns.get(longest, 0) / devices.span:.0%} of the time"
+    return [Advice(f"measure {kernels.short(longest)} with {tool}: how near is it to the peaks?", share)]

@@ -104,7 +104,7 @@ _PATTERNS = [
         r"(?<!fb)gemm|gemv|addmm|aten::(?:linear|b?mm)\b|mmbackward|nvjet|cijk_|cublas|splitk|cutlass|tensorop|xmma|matmul|dot_kernel|magma",
     ),
     (REDUCTION, r"reduce(?!r\b)|nll_|criterion|cross_entropy|arg_?m(?:ax|in)"),
-    (TRANSFER, r"transpose|permute|copy|gather|scatter|embedding|index"),
+    (TRANSFER, r"transpose|permute|copy|gather|scatter|embedding|grad_weight|index|radix_?sort"),
     (ELEMENTWISE, r"relu|gelu|silu|sigmoid|tanh|dropout|\badd_|\bmul_|bias"),
     (ELEMENTWISE, rf"^(?:aten::)?(?:{_POINTWISE})(?:_?\b|backward)"),  # operators of a CPU
     (REDUCTION, r"^(?:aten::)?(?:sum|mean|var|std|max|min|norm|linalg_vector_norm|cumsum|prod|topk)(?:\b|backward)"),

@@ -92,9 +92,15 @@ def spent(timeline: Timeline) -> list[dict[str, Any]]:
     rows, ops = [], timeline.ops
     for phase in marked(timeline.ranges):
         window = windows(timeline.ranges, phase)
-        row = {"rank": timeline.rank, "device": timeline.device, "phase": phase}
-        row |= {"count": len(of_phases(timeline.ranges, phase)), "host_ns": intervals.length(window)}
-        row |= {"device_ns": None, "ops": None}
+        row = {
+            "rank": timeline.rank,
+            "device": timeline.device,
+            "phase": phase,
+            "count": len(of_phases(timeline.ranges, phase)),
+            "host_ns": intervals.length(window),
+            "device_ns": None,
+            "ops": None,
+        }
         if ops is not None and not (len(ops) and np.all(ops.launched < 0)):
             meanwhile = ops.where(intervals.holds(ops.launched, window))  # -1, not known, is before all windows
             row |= {"device_ns": intervals.length(meanwhile.union()), "ops": len(meanwhile)}
@@ -111,6 +117,13 @@ def steps(ranges: Events) -> intervals.Set:
     before = np.maximum.accumulate(np.append(np.iinfo(np.int64).min, end))[:-1]
     outer = (end > before) & (end > start)
     return start[outer], end[outer]
+
+
+def specific(host: Events, ranges: Events) -> Events:
+    """Those of `host` that hold no step which `ranges` mark: a step, an epoch or a main program's frame says nothing of a moment in it."""
+    start, end = steps(ranges)
+    ends = np.append(end, np.iinfo(np.int64).max)
+    return host.where(ends[np.searchsorted(start, host.start)] > host.end)
 
 
 def phase_table(timelines: Iterable[Timeline]) -> pd.DataFrame:

@@ -71,8 +71,8 @@ def _devices(reports: Reports) -> dict[str, Any]:
     devices = Devices(reports)
     shares = devices.shares
     straggler = devices.straggler
-    row = {name: shares[name] for name in SHARES} | {"few_operations": devices.class_share(FEW_OPERATIONS)}
-    row["idle"] = 1 - shares["busy"]
+    row = {name: shares[name] for name in SHARES}
+    row |= {"few_operations": devices.class_share(FEW_OPERATIONS), "idle": 1 - shares["busy"]}
     if len(steps := np.concatenate(devices.steps)):
         row["step"] = np.median(steps) * NS
     if shares["remaining"] and shares["late"] is not None:
@@ -84,8 +84,6 @@ def _devices(reports: Reports) -> dict[str, Any]:
             "caused": straggler.caused,
             "last": straggler.last,
             "turns": straggler.of,
-        }
-        row |= {
             "behind": straggler.behind_ns * NS,
             "straggler_idle": idle_ns * NS,
             "others_idle": median(others_idle_ns) * NS,
@@ -109,8 +107,13 @@ def _judged(profile: Profile, runs: Sequence[str]) -> dict[str, Any]:
     bound, times = Counter(verdict.bound for verdict in verdicts).most_common(1)[0]
     chosen = [verdict for verdict in verdicts if verdict.bound == bound]
     least = min(chosen, key=lambda verdict: verdict.confidence)
-    row = {"verdict": bound, "certainty": least.certainty, "confidence": least.confidence}
-    row |= {"agreeing": times, "judged": len(verdicts)}
+    row = {
+        "verdict": bound,
+        "certainty": least.certainty,
+        "confidence": least.confidence,
+        "agreeing": times,
+        "judged": len(verdicts),
+    }
     for number, (place, advice) in enumerate(zip(PLACES, least.advice, strict=False)):
         row[f"try_{place}"] = advice.action
         most = [verdict.advice[number].at_most for verdict in chosen if len(verdict.advice) > number]

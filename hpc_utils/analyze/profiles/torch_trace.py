@@ -44,7 +44,7 @@ _WIRE = re.compile(r"(?:gloo|nccl|mpi|ucc|xccl):")  # the host's collectives, on
 _AROUND = re.compile(r"autograd::engine::evaluate_function|_?c10d|record_param_comms")
 _COLLECTIVE = "record_param_comms"  # the operator around a collective's launch, with its group
 _LAUNCH = re.compile(r"launch|memcpy|memset", re.I)  # calls that give a GPU work
-_ON_GPU = re.compile(r"cuda|cudnn|miopen|nccl")  # operators of a GPU only
+_ON_GPU = re.compile(r"cuda|cudnn(?!_is)|miopen|nccl")  # operators of a GPU only
 _COPY = re.compile(r"(HtoD|HostToDevice)|(DtoH|DeviceToHost)")  # TO_DEVICE, TO_HOST
 _EPOCH = 10**18  # ns, in 2001: later times count from 1970
 
@@ -203,8 +203,13 @@ def _devices(trace: _Trace, operators: list[_Event], calls: list[_Event]) -> dic
     call_times, _ = trace.spans(calls)
     ids = (np.array([event.args.correlation for event in events], np.int64) for events in (work, calls))
     call = first_calls(*ids, call_times)
-    columns = {"start": start, "end": end, "name": name, "launched": np.append(call_times, -1)[call]}
-    columns |= {"kind": kernels.ops_kinds(names)[name]}
+    columns = {
+        "start": start,
+        "end": end,
+        "name": name,
+        "launched": np.append(call_times, -1)[call],
+        "kind": kernels.ops_kinds(names)[name],
+    }
     columns["kind"][len(computed) :] = MEMORY
     copies = [(0, -1)] * len(computed) + [_copy(event.name) for event in copied]
     columns["copy"], columns["pageable"] = np.array(copies, np.int8).reshape(-1, 2).T

@@ -27,6 +27,7 @@ SLOWED = 1.25  # a profiled step over one without the profiler; a profiler takes
 STEPS = 5  # marked ones that suffice
 MANY = 10  # kernels on each device: fewer show no pattern; operations a launch: more are replays of CUDA graphs
 UNCLASSIFIED = 0.50  # of the compute time in kernels that no pattern knows: more casts doubt
+FORWARD = 0.30  # of all-reduces, that forward passes launch: more are of activations
 LIKE = 0.10  # by which calls of matrix kernels a unit of work may differ in equal work
 NEGLIGIBLE = 0.01  # of the time: advice that saves less is not given
 IDLE = 1 / 3  # of the idle time, that a reason for it must take

@@ -96,7 +96,7 @@ def paused(path: Path, *around: tuple[str, str]) -> Path:
                 ("python_function", "threading.py(323): wait"),
                 ("python_function", "<built-in method sleep of lock object at 0x7f3a>"),
             ),
-            "<built-in method sleep of lock> in decode.py(12): decode:",
+            "<built-in method sleep of lock> in decode.py(12): decode",
         ),
         ((("user_annotation", "tokenize"),), "tokenize"),
         ((("cpu_op", "aten::nonzero"),), "aten::nonzero"),
@@ -219,6 +219,77 @@ def test_a_second_all_gather_costs_at_most_what_is_exposed_of_all_gathers(tmp_pa
     assert saved == [[], [pytest.approx(1 / (1 - 0.4), rel=1e-3)]]
 
 
+ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"
+
+
+def test_hiding_saves_at_most_what_is_computed_beside_nothing(tmp_path: Path) -> None:
+    parts = [(GEMM, 0, 4_000), (ALL_REDUCE, 3_000, 13_000)]
+    ranks = [trained(tmp_path / f"rank{rank}.json", parts, rank=rank, ranks=2, length=16_000) for rank in (0, 1)]
+    [hidden] = [item.at_most for item in judge(gather(ranks)).advice if "hide" in item.action]
+    assert hidden == pytest.approx(1 / (1 - 3 / 16), rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("forward", "fewer", "words", "absent"),
+    [
+        ((), 1 / 2, "no_sync", "tensor"),
+        (("compute",), 3 / 4, "no_sync", "tensor"),
+        (("compute", "send"), 1, "fewer GPUs", "bucket"),
+    ],
+    ids=["gradients", "accumulated", "activations"],
+)
+def test_what_forward_passes_launch_tells_what_is_reduced(tmp_path: Path, forward, fewer, words, absent) -> None:
+    """Four times a step, 2 of 4 ms are computed and 2 are reduced."""
+    mark = {"inside": [("user_annotation", "forward", {})]}
+    parts = []
+    for start in range(0, 16_000, 4_000):
+        parts.append((GEMM, start, 2_000, {"launch": start + 10} | (mark if "compute" in forward else {})))
+        parts.append((ALL_REDUCE, start + 2_000, 2_000, {"launch": start + 20} | (mark if "send" in forward else {})))
+    ranks = [trained(tmp_path / f"rank{rank}.json", parts, rank=rank, ranks=2, length=16_000) for rank in (0, 1)]
+    found = judge(gather(ranks))
+    [saved] = [item.at_most for item in found.advice if words in item.action]
+    assert saved == pytest.approx(1 / (1 - fewer / 2), rel=0.01)
+    assert absent not in actions(found)
+
+
+def test_a_range_between_steps_is_named_and_no_loader(tmp_path: Path) -> None:
+    path = trained(tmp_path / "trace.json", [(GEMM, 20, 9_000)])
+    content = json.loads(path.read_text())
+    steps = [item for item in content["traceEvents"] if item["name"].startswith("ProfilerStep")]
+    for step in steps:
+        step["dur"] = 10_000
+    assert judge(gather([write(path, content)])).bound == Bound.INPUT
+    saves = [event("user_annotation", "save", step["ts"] + 10_100, 9_800, pid=9, tid=9) for step in steps]
+    epoch = event("user_annotation", "epoch 1", 0, 120_000, pid=9, tid=9)
+    content["traceEvents"] += [*saves, epoch]
+    found = judge(gather([write(path, content)]))
+    assert found.bound == Bound.HOST and "save" in found.advice[0].action
+    content["traceEvents"] = [item for item in content["traceEvents"] if item not in saves]
+    assert judge(gather([write(path, content)])).bound == Bound.INPUT
+
+
+@pytest.mark.parametrize("share", [0.95, 0.4])
+def test_tf32_is_tried_first_where_it_may_double_the_throughput(tmp_path: Path, share: float) -> None:
+    found = computed(tmp_path / "trace.json", (GEMM, share), (HALF_GEMM, 1 - share))
+    tries = [proposal.action for proposal in found.advice]
+    [tf32, autocast] = (next(n for n, action in enumerate(tries) if word in action) for word in ("TF32", "autocast"))
+    assert (tf32 < autocast) == (share > 0.5)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["triton_poi_fused_add_gelu_3", "triton_per_fused_native_layer_norm_5"],
+        ["EmbeddingBag_updateOutputKernel_sum_mean<long, float>", "compute_grad_weight_bags<float, long>"],
+    ],
+    ids=["compiled", "embeddings"],
+)
+def test_what_is_fused_or_cannot_be_is_not_told_to_be_fused(tmp_path: Path, names: list[str]) -> None:
+    found = computed(tmp_path / "trace.json", *((name, 0.4) for name in names), (HALF_GEMM, 0.2))
+    assert found.bound == Bound.MEMORY
+    assert "fuse kernels" not in actions(found)
+
+
 def test_one_rank_of_several_is_told_first_to_give_them_all(tmp_path: Path) -> None:
     alone = judge(
         gather([trained(tmp_path / "one.json", [(GEMM, 0, 9_000), ("nccl:all_to_all", 9_000, 9_000)], ranks=2)])
@@ -303,7 +374,9 @@ def on_host(path: Path, *more: dict, operator: str = "aten::addmm") -> Verdict:
 
 def test_operators_decide_where_nothing_was_launched(tmp_path: Path) -> None:
     counted = event("cuda_runtime", "cudaGetDeviceCount", 5, 1, pid=9, tid=9)
-    for found in (on_host(tmp_path / "trace.json"), on_host(tmp_path / "called.json", counted)):
+    lstm = event("cpu_op", "aten::cudnn_is_acceptable", 5, 1, pid=9, tid=9)
+    for more in ([], [counted], [lstm]):
+        found = on_host(tmp_path / "trace.json", *more)
         assert found.bound == Bound.COMPUTE and found.confidence > 0.4
 
 

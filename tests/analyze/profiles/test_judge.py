@@ -45,7 +45,7 @@ def judged(*timelines: Timeline, **more: object) -> Verdict:
     assert json.loads(json.dumps(plain, allow_nan=False)) == plain
     assert 0 <= found.confidence <= 1
     assert found.lines()[0].startswith(found.bound)
-    assert 2 <= len(found.advice) <= 4
+    assert 1 <= len(found.advice) <= 4
     assert all(one.at_most is None or one.at_most >= 1 for one in found.advice)
     return found
 
@@ -61,8 +61,8 @@ BRIEF = [(start, start + 4, COMPUTE, {"launched": -1}) for start in range(100, 9
 @pytest.mark.parametrize(
     ("parts", "marks", "bound", "certainty", "lost", "try_first"),
     [
-        # 99.6 % of it in GEMMs, and an A100's bf16 peak is 16 times its fp32.
-        ([BUSY], FEED, Bound.COMPUTE, Certainty.HIGH, 0.9964 * 15 / 16, "16-bit"),
+        # 99.6 % of it in GEMMs, and an A100's TF32 peak is 8 times its fp32.
+        ([BUSY], FEED, Bound.COMPUTE, Certainty.HIGH, 0.9964 * 7 / 8, "16-bit"),
         ([(4000, 9980, COMPUTE)], ((0, 3950, "dataloader"),), Bound.INPUT, Certainty.HIGH, 0.395, "loader workers"),
         ([(20, 4000, MEMORY, COPY), (4000, 9980, COMPUTE)], FEED, Bound.INPUT, Certainty.HIGH, 0.4, "10 copies are pageable"),
         ([(20, 4000, MEMORY, {"copy": TO_HOST}), (4000, 9980, COMPUTE)], FEED, Bound.MEMORY, Certainty.HIGH, 0.4, "copies"),
@@ -99,8 +99,8 @@ def test_launches_that_are_late_confirm_that_launches_limit_and_a_full_queue_doe
 def test_a_step_graph_saves_at_most_the_gaps_that_late_launches_end() -> None:
     """A kernel of 2 of every 8 us starts 5 us after the call that launches it: the latency after the call is lost, too."""
 
-    def advised(device: int | None = 0, **config: object) -> dict[str, float]:
-        found = judged(kernels(8 * US, 2 * US, 5 * US, device), config=config)
+    def advised(name: str = "NVIDIA A100-SXM4-80GB", **config: object) -> dict[str, float]:
+        found = judged(replace(kernels(8 * US, 2 * US, 5 * US), device_name=name), config=config)
         assert found.bound == Bound.LAUNCH and "launch times" not in found.reason
         return {one.action.partition(" (")[0]: one.at_most for one in found.advice}
 
@@ -110,7 +110,26 @@ def test_a_step_graph_saves_at_most_the_gaps_that_late_launches_end() -> None:
     assert value(before_the_gap, "idle before late launches") == pytest.approx(50, abs=0.1)
     assert graph in advised(compile="reduce-overhead"), "parts of the step are still launched late"
     assert graph not in advised(step_graph=True)
-    assert graph not in advised(device=None), "a CPU has no graphs"
+    assert graph not in advised("CPU"), "a CPU has no graphs"
+
+
+def test_results_that_are_read_leave_a_gap_that_no_graph_closes() -> None:
+    """Every 200 us the host waits for a copy, and launches the next kernel 49 us later."""
+    read = [(start + 100, start + 101, MEMORY, {"copy": TO_HOST}) for start in range(100, 9900, 200)]
+    work = [(start, start + 100, COMPUTE) for start in range(100, 9900, 200)]
+    found = judged(run(*sorted(work + read)))
+    assert found.bound == Bound.LAUNCH
+    assert ".item()" in found.advice[0].action and found.advice[0].at_most == pytest.approx(1 / (1 - 0.485), rel=0.05)
+    assert not any("graph" in one.action for one in found.advice)
+
+
+def test_a_kernel_is_measured_by_its_makers_tool() -> None:
+    found = judged(
+        run((20, 9980, COMPUTE, {"name": "Cijk_Alik_Bljk_BBS_BH_MT128x128x32"}), device_name="AMD Instinct MI250X")
+    )
+    assert any("ROCm" in one.action for one in found.advice) and not any(
+        "Nsight" in one.action for one in found.advice
+    )
 
 
 def test_a_cpu_launches_nothing() -> None:
