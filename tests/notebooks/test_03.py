@@ -58,7 +58,7 @@ def test_the_rehearsal_predicts_ranks_and_links_that_the_model_has_not_seen(exec
     found = exports.read_exports(tmp_path / "results")
     errors = found.frame("scaling-model-accuracy").set_index("points").loc["held out"]
     assert errors.median_error < 0.05 and errors.worst_error < 0.25
-    assert f"median error of {errors.median_error:.1%}" in text
+    assert f"median error of {100 * errors.median_error:.1f} %" in text
     assert {"scaling-model", "scaling-reach", "scaling-parts", "scaling-allreduce"} <= figures
     assert found.frame("scaling-reach").extrapolation.notna().any()
     require_complete(found, figures, REHEARSAL, "03b_limits")
