@@ -24,10 +24,10 @@ BENCH ?=
 GPU_DAY ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help study paper pdf figures test lint format lab data bench gpu-day soak horovod extrap docs clean
+.PHONY: help study paper pdf figures test lint format lab data bench gpu-day soak test-versions horovod extrap docs clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 study: $(VENV)/.installed ## Run the laptop study: real training, figures, report (STUDY="--repeats 1": a third of it)
 	$(BIN)/hpc study run laptop $(STUDY)
@@ -73,6 +73,9 @@ gpu-day: $(VENV)/.installed-dev ## Measure one GPU, in an order of worth (GPU_DA
 soak: $(VENV)/.installed-dev ## The long fault tests
 	$(BIN)/python -m pytest -m soak $(TESTS)
 
+test-versions: $(VENV)/.installed-dev ## Try the versions of Python and torch in env/README.md (TESTS="-k 3.12"); some GB each
+	$(BIN)/python -m pytest -m soak tests/env/test_versions.py $(TESTS)
+
 horovod: .venv-horovod/bin/horovodrun ## Build Horovod (4 minutes, with a C++ compiler and CMake), which chapter 09 compares with
 
 # An environment of its own beside this one's packages. Horovod 0.28.1 asks for C++14, torch's headers need C++17.
@@ -99,7 +102,7 @@ docs: $(VENV)/.installed-docs ## Renew what is written from code and committed r
 	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going -c docs -d docs/_build/doctrees . docs/_build/html
 
 clean: ## Remove the environment and caches; never results or data
-	rm -rf $(VENV) .venv-horovod .venv-extrap build docs/_build *.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-horovod .venv-extrap .venv-versions build docs/_build *.egg-info .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/bin/python:
