@@ -126,7 +126,7 @@ def match(timelines: Sequence[Timeline]) -> Collectives:
     start, end, step = map(np.concatenate, zip(*parts, strict=True))
     profiled, size = world(timelines)
     if size > profiled:
-        remarks.append(f"{profiled} of {size} ranks were profiled: wire time is an upper bound")
+        remarks.append(f"{profiled} of {size} ranks were profiled: transfer time is an upper bound")
     labels = tuple(timeline.label for timeline in timelines)
     return Collectives(labels, tuple(keys), start, end, step, tuple(remarks))
 

@@ -44,7 +44,7 @@ _SHARES = {
     "updating": "updating_ns", "zeroing": "zeroing_ns", "overlapped": "overlapped_ns",
 }  # fmt: skip
 _EVIDENCE = [
-    ("exposed on the wire", "wire"), ("exposed waiting for other ranks", "waiting"), ("loader idle", "loader"),
+    ("exposed transfer", "wire"), ("exposed waiting for other ranks", "waiting"), ("loader idle", "loader"),
     ("idle between steps, unmarked", "outside"), ("input copies with nothing beside", "copies"),
 ]  # fmt: skip
 
@@ -62,7 +62,7 @@ class Devices:
         shares: of each device's span, summed over the devices; None: not known.
             busy: any work. computing: compute kernels. unknown: work of unknown kind.
             exposed: communication and nothing computed; where collectives are matched, it falls into
-                wire: on the wire, sends and receives included, and waiting: for other ranks.
+                wire: in transfer, sends and receives included, and waiting: for other ranks.
             loader: idle while the host waits for data. outside: idle between steps; remaining: idle otherwise, of which late:
                 before its work was launched, short: in short gaps, short_late: both, and returned: both, behind a
                 copy to the host (see `breakdown`).

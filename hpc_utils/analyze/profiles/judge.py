@@ -101,7 +101,7 @@ CUDA_ACTIVITY = Advice(
 )
 TF32 = "TF32 (precision=tf32; torch.set_float32_matmul_precision('high'))"
 AUTOCAST = "16-bit autocast"
-ALL_RANKS = (Advice("give the profiles of all ranks", "separates wire time from waiting, whose remedies differ"),)
+ALL_RANKS = (Advice("give the profiles of all ranks", "separates transfer from waiting, whose remedies differ"),)
 UNEXPLAINED = (
     Advice("mark data, forward, backward and optimizer with ranges and profile again", "shows what waits"),
     Advice(
@@ -273,14 +273,14 @@ def communication(devices: Devices) -> Loss | None:
     shares = devices.shares
     if devices.matched is not None:
         return communicating(shares["wire"], sending(shares["wire"], devices))
-    why = "wire time and waiting are not separated: that takes the collectives of several ranks"
+    why = "transfer and waiting are not separated: that takes the collectives of several ranks"
     advice = [*ALL_RANKS * (len(devices.timelines) == 1), *sending(shares["exposed"] or 0.0, devices)]
     return communicating(shares["exposed"] or 0.0, advice, Doubt(0.7, why))
 
 
 def communicating(share: float, advice: Sequence[Advice], *doubts: Doubt) -> Loss | None:
-    """`share`: of the time in communication and nothing computed beside; on the wire, unless there are doubts."""
-    what = "in communication, waiting included" if doubts else "on the wire"
+    """`share`: of the time in communication and nothing computed beside; in transfer, unless there are doubts."""
+    what = "in communication, waiting included" if doubts else "in transfer"
     if share < EXPOSED:
         return None
     return Loss(Bound.COMMUNICATION, share, beyond(share, EXPOSED), what, advice=advice, doubts=doubts)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 # The thresholds that decide: shares of the time unless noted. A run within all of them has no bottleneck.
 UTILISATION = 0.80  # the GPU is busy, at least
-EXPOSED = 0.20  # on the wire and nothing computed, or copying inside and between devices and nothing else
+EXPOSED = 0.20  # in transfer and nothing computed, or copying inside and between devices and nothing else
 WAITING = 0.10  # waiting for other ranks; a balanced run has some percent
 LOADER = 0.05  # idle for data
 COPIES = 0.10  # copying input and nothing else
@@ -68,8 +68,8 @@ class Certainty(StrEnum):
 # When each verdict is reached, for readers.
 WHEN = {
     Bound.INPUT: f"the device waits for data more than {LOADER:.0%} of the time",
-    Bound.COMMUNICATION: f"more than {EXPOSED:.0%} of the time bytes are on the wire and nothing is computed beside",
-    Bound.STRAGGLER: f"more than {WAITING:.0%} of the time, and longer than bytes are on the wire, ranks wait for each other; "
+    Bound.COMMUNICATION: f"more than {EXPOSED:.0%} of the time data are transferred and nothing is computed",
+    Bound.STRAGGLER: f"more than {WAITING:.0%} of the time, and longer than the transfer, ranks wait for each other; "
     "if one rank causes it, it is named",
     Bound.LAUNCH: "the device idles in many short gaps, between short kernels or for kernels that the host launches late",
     Bound.HOST: f"the device idles in gaps longer than {LONG_GAP / 1e6:.0f} ms, because the host is busy elsewhere",

@@ -190,7 +190,7 @@ def test_wire_and_waiting_are_not_added_up() -> None:
     """Each is below its threshold."""
     ends = enumerate((8480, 7280))
     found = judged(*(run((20, end, COMPUTE), (end, 9980, COMMUNICATION), rank=r, world_size=2) for r, end in ends))
-    assert value(found, "exposed on the wire") == pytest.approx(15, abs=0.5)
+    assert value(found, "exposed transfer") == pytest.approx(15, abs=0.5)
     assert value(found, "exposed waiting for other ranks") == pytest.approx(6, abs=0.5)
     assert found.bound == Bound.BALANCED and found.certainty != Certainty.HIGH
     assert found.reason.index("computing 7") < found.reason.index("exposed communication 2")
