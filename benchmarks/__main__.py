@@ -12,7 +12,7 @@ from hpc_utils import paths, provenance
 from . import measure
 
 SHORT = ("startup", "traces", "records", "nsys", "overhead", "start")  # the quickest first
-NAMES = (*SHORT, "loaders", "optimizations", "jpeg")
+NAMES = (*SHORT, "loaders", "monitor", "optimizations", "jpeg")
 OF_COMPANIONS = {
     path.stem: ".".join(path.relative_to(paths.root()).with_suffix("").parts)
     for path in sorted(paths.root().glob("companions/*/benchmarks/*.py"))
