@@ -170,8 +170,11 @@ def read_rows(path: Path, meaning: Meaning) -> tuple[dict[int, dict[str, Any]], 
     header_line = 2 if excel else 1
     header, *lines = [[cell.strip() for cell in line] for line in table[header_line - 1 :]] or [[]]
     for ours, theirs in meaning.columns.items():
-        if header.count(theirs) != 1:
-            raise ForeignError(f"{path}: columns.{ours}: not one column {theirs!r} in {header}")
+        if (count := header.count(theirs)) != 1:
+            hint = "; set `delimiter` in [format]" if len(header) == 1 else ""
+            raise ForeignError(
+                f"{path}: columns.{ours}: {count or 'no'} column {theirs!r} in the header {header}{hint}"
+            )
     rows = {}
     refused = {}
     for line, cells in enumerate(lines, header_line + 1):
