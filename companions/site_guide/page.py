@@ -174,7 +174,16 @@ def _nodes(site: Site) -> str:
         rows.append((name, node.partition, devices, *(value or "not stated" for value in stated), price, use))
     link = site.cluster.network.link_gbit
     network = f"{link:g} Gbit/s a node, nominal" if link else "the cluster file states no bandwidth"
-    header = ("nodes", "partition", "devices", "most of a job", "cores", "host memory", "an hour costs", "best for")
+    header = (
+        "nodes",
+        "partition",
+        "devices",
+        "most of a job",
+        "cores",
+        "host memory",
+        "an hour costs",
+        "fastest here, by one device",
+    )
     return f"{_table(header, rows)}\n\nNetwork: {network}."
 
 
@@ -252,7 +261,7 @@ def _options(
         speedup = _quotient(throughputs, row.runs, smallest.runs)
         efficiency = _quotient(throughputs, row.runs, base.runs).times(base.world_size / row.world_size)
         decided = decide(efficiency, at_least=recommend.EFFICIENT)
-        per_device = _interval(efficiency)
+        per_device = _interval(efficiency, "share")
         verdict = cost.WORTH.get(decided, decided)
         if row.runs == base.runs:
             verdict = "reference of its efficiency"
@@ -272,7 +281,7 @@ def _options(
 
 {samples:,.0f} samples, which {recommend.describe(smallest)}, the smallest option, trains in {device_hours:g} device-hours. Speed-up is
 over it, whatever the precision; efficiency over the smallest option of the same precision and settings, both with 95 % intervals. Good value
-is an efficiency of at least {recommend.EFFICIENT:.0%}. Device-hours and cost include set-up and evaluation as measured.
+is an efficiency of at least {100 * recommend.EFFICIENT:.0f} %. Device-hours and cost include set-up and evaluation as measured.
 
 {_table(header, rows)}
 {LAUNCH.format(cluster=site.cluster.name, commands=commands)}"""
@@ -294,8 +303,8 @@ def _quotient(throughputs: Mapping[Any, Sample], above: Any, below: Any) -> Esti
     return quotient([throughputs[above]], [throughputs[below]]).estimate
 
 
-def _interval(estimate: Estimate) -> str:
-    return quantity(estimate.value, "ratio", low=estimate.low, high=estimate.high, repeats=estimate.repeats)
+def _interval(estimate: Estimate, unit: str = "ratio") -> str:
+    return quantity(estimate.value, unit, low=estimate.low, high=estimate.high, repeats=estimate.repeats)
 
 
 def _commands(site: Site, number: int, option: pd.Series) -> Iterator[str]:

@@ -187,7 +187,7 @@ def test_a_file_of_samples_counted_once_per_rank(read: Callable) -> None:
 def test_an_excel_export_needs_its_format_and_is_refused_without_it(read: Callable) -> None:
     csv = "gpus;mode;epoch_time_s;images_per_sec\r\n1;none;41,7;1.199\r\n2;ddp;22,6;2.212\r\n"
     form = '[format]\ndelimiter = ";"\n'
-    with pytest.raises(ForeignError, match="no column .* set `delimiter`"):
+    with pytest.raises(ForeignError, match=r"no column .* set `delimiter`"):
         read(csv)
     with pytest.raises(ForeignError, match="'41,7' is not a number"):
         read(csv, MAPPING + form)

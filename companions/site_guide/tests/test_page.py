@@ -71,7 +71,7 @@ def test_options_are_ordered_by_time_and_agree_with_the_efficiency_that_the_reco
     assert len(rows) == len(work[1]) and work[1].seconds.is_monotonic_increasing
     fastest = work[1].iloc[0]
     assert recommend.describe(fastest) == rows[0][1]
-    assert float(rows[0][head.index("efficiency")].split()[0]) == pytest.approx(fastest.efficiency, rel=0.05)
+    assert float(rows[0][head.index("efficiency")].split()[0]) == pytest.approx(100 * fastest.efficiency, rel=0.05)
     speedup = float(rows[0][head.index("speed-up")].split()[0])
     assert speedup == pytest.approx(12 * 3600 / fastest.seconds, rel=0.05)
     marks = [row[-1] for row in rows]
