@@ -128,6 +128,7 @@ def diagnose(logs):
             _print_line(finding)
     else:
         click.secho("no sign of a failure", fg="green")
+        click.echo("  if it failed: `scontrol show job JOB` names its other log (StdErr), `sacct -j JOB` its state")
     for hint in findings[len(failed) :]:
         _print_finding(hint, "yellow")
     sys.exit(0 if not failed else 1 if failed[0].is_known else 4)

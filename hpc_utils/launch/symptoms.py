@@ -73,6 +73,18 @@ _SIGNS = {
         r"|[Tt]raining (?:is |has )?(?:finished|completed?|done)|[Ff]inished [Tt]raining|max_\w+=\d+. reached"
     ),
 }
+# What a log without any other sign ends with: of a failure, though no wording of its own, or of success
+_ENDING = {
+    "trouble": re.compile(
+        r"^(?!wandb:).*(?<![\"'=])\b(?:ERROR|FATAL|CRITICAL|ABORT|FAILED)\b(?!\W*(?:\d|=|[Nn]one|false|level))|^[EF]\d{4} |Bad config encountered|^(?:\w+ )?[Ee]rror (?:in|at|code) "
+        r"|^Abort(?:ed|ing)?\b|Assertion .*failed|^(?:[Ff]ailed to|[Cc]ould not|[Cc]annot|[Uu]nable to|[Oo]ut of memory|STOP [1-9]|Usage:)|\bsubcommand failed"
+        r"|\b[Ee]xiting (?:with|because|due)|\b(?:exit(?:ed)?|exiting) (?:with )?(?:code|status) -?[1-9]|received signal SIG|unsuccessful"
+        r"|(?:required|needed) to run|\b(?:cuda|hip)Error\w+|\b(?:CUDA|HIP) error|GPUassert|\bfatal error|^\w+NotFound: |^SystemExit: [1-9]"
+    ),
+    "success": re.compile(
+        r"\b(?:[Dd]one|DONE|[Ff]inished|[Cc]omplete[d]?|[Ss]uccess\w*|SUCCESS|[Ss]aved|[Aa]ccuracy|passed)\b"
+    ),
+}
 # How Slurm, PBS and LSF end a job, with all of its processes
 _VERDICT = re.compile(r"JOB \S+( ON \S+)? CANCELLED|CANCELLED AT \S+ DUE TO|TERM_\w+LIMIT|exceeded limit")
 _COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -195,7 +207,7 @@ class _Course:
     def add(self, line: int, signs: frozenset[str]) -> None:
         """Count a line without a symptom, which shows `signs` of `_SIGNS`."""
         if self.verdict:
-            self.after_verdict |= signs
+            self.after_verdict |= signs & _SIGNS.keys()
             if len(self.after_verdict) < len(_SIGNS):
                 return
             self.continued = line
@@ -317,6 +329,7 @@ def _scan(log: str, file: BinaryIO, failed: bool) -> list[Finding]:
     raised: dict[str, tuple[str, str]] = {}  # by rank: the key of the finding that its last traceback added
     harmless: dict[bytes, frozenset[str]] = {}  # lines without digits, which a training log repeats: their signs
     course = _Course()
+    trouble = None  # since the last progress
     next_number = 1
     while line := file.readline(_LONGEST):
         line_number = next_number
@@ -325,8 +338,10 @@ def _scan(log: str, file: BinaryIO, failed: bool) -> list[Finding]:
         alike = line.translate(None, b"0123456789")
         if not tracebacks and (signs := harmless.get(alike)) is not None:
             course.add(line_number, signs)
+            trouble = None if signs else trouble
             continue
         original = _COLOURS.sub("", line.decode(errors="replace"))
+        visible_text = original.rstrip().rpartition("\r")[2].strip()
         text = _in_english(original)
         tag = _RANK.match(text)
         rank = tag.group(1) if tag else ""
@@ -355,16 +370,27 @@ def _scan(log: str, file: BinaryIO, failed: bool) -> list[Finding]:
         if is_last:
             raised.pop(rank, None)
         if name is None:
-            signs = frozenset(sign for sign, pattern in _SIGNS.items() if pattern.search(text))
+            signs = frozenset(sign for sign, pattern in (_SIGNS | _ENDING).items() if pattern.search(text))
+            is_trouble = "trouble" in signs and "progress" not in signs and not _NO_EVIDENCE.search(text)
             if text.strip():
                 course.add(line_number, signs)
-            if len(harmless) < _REMEMBERED and not _DIGITS_MATTER.search(text.lower()) and not (context or is_last):
+            if is_trouble:
+                trouble = trouble or Finding(
+                    "failure", _UNKNOWN, log, line_number, visible_text, rank, Kind.UNKNOWN, times=1
+                )
+            elif signs - {"trouble"}:
+                trouble = None
+            if (
+                not is_trouble
+                and len(harmless) < _REMEMBERED
+                and not _DIGITS_MATTER.search(text.lower())
+                and not (context or is_last)
+            ):
                 harmless[alike] = signs
             continue
         finding = findings.get((name, rank))
         if finding is None or (name == "exception" and finding.last < course.progress):
             symptom = catalogue().get(name, _UNKNOWN)
-            visible_text = original.rstrip().rpartition("\r")[2].strip()
             finding = findings[name, rank] = Finding(
                 name, symptom, log, line_number, visible_text, rank, symptom.kind, course.progress
             )
@@ -378,7 +404,8 @@ def _scan(log: str, file: BinaryIO, failed: bool) -> list[Finding]:
             finding.lines.append(text)
     if course.verdict or not failed:
         _demote_survived(list(findings.values()), course)
-    return list(findings.values())
+    is_without_failure = all(finding.kind == Kind.HINT for finding in findings.values())
+    return [*findings.values(), *([trouble] if trouble and is_without_failure else [])]
 
 
 def _demote_survived(findings: list[Finding], course: _Course) -> None:
