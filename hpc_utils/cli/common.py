@@ -89,14 +89,17 @@ def variant_options(command: Callable) -> Callable:
     help = "Overrides the study file in every run, with --as."
     repeats = click.option("--repeats", type=POSITIVE, help="Instead of the number in the study file.")
     ranks = click.option(
-        "--ranks", metavar="N,N", default="", callback=_ranks, help="Instead of those of each series of several processes."
+        "--ranks", metavar="N,N", default="", callback=numbers, help="Instead of those of each series of several processes."
     )  # fmt: skip
     label = click.option("--as", "label", metavar="NAME", default="", help="Name of a variant's results.")
     return parameters_option(help)(ranks(repeats(label(call))))
 
 
-def _ranks(context: click.Context, option: click.Parameter, text: str) -> tuple[int, ...]:
-    return tuple(POSITIVE.convert(number, option, context) for number in text.split(",") if text)
+def numbers(context: click.Context, option: click.Parameter, text: str) -> tuple[int, ...]:
+    """`8,16` as (8, 16)."""
+    if not re.fullmatch(r"([1-9]\d*(,[1-9]\d*)*)?", text):
+        raise click.BadParameter(f"{text!r}: give whole numbers with commas between, such as 8,16", context, option)
+    return tuple(map(int, filter(None, text.split(","))))
 
 
 def precision_options(command: Callable) -> Callable:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -21,6 +20,7 @@ from .common import (
     cluster_option,
     enter_cluster,
     node_type_option,
+    numbers,
     parameters_option,
     print_table,
     printable,
@@ -33,12 +33,6 @@ if TYPE_CHECKING:
     from hpc_utils.launch.symptoms import Finding
 
 LONGEST = 300  # characters of a log's line that are shown
-
-
-def _batches(text: str) -> list[int]:
-    if not re.fullmatch(r"\d+(,\d+)*", text):
-        raise ValueError(f"{text!r}: give whole numbers with commas between, such as 8,16")
-    return [int(part) for part in text.split(",")]
 
 
 repeats_option = click.option("--repeats", default=5, type=POSITIVE, help="Of each measurement.")
@@ -212,7 +206,11 @@ def bench_storage(dataset, cluster_name, repeats, **options):
 @bench.command("compute")
 @parameters_option()
 @click.option(
-    "--batches", default="8,16,32,64", metavar="N,N...", type=_batches, help="Samples in a step, separated by commas."
+    "--batches",
+    default="8,16,32,64",
+    metavar="N,N...",
+    callback=numbers,
+    help="Samples in a step, separated by commas.",
 )
 @repeats_option
 def bench_compute(parameters, batches, repeats):

@@ -315,7 +315,7 @@ def release(check, output, release_instead=None):
             return
         path = archive.release(paths.root(), output or paths.results() / "release")
     click.echo(f"{path} ({path.stat().st_size / 2**20:.1f} MiB)")
-    click.echo("Upload it to Zenodo; .zenodo.json in it holds the entries of the form.", err=True)
+    click.echo("Upload it to Zenodo; CITATION.cff in it holds the entries of the form.", err=True)
 
 
 def _print_checklist(root: Path) -> None:

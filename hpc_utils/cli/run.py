@@ -60,14 +60,14 @@ def run(notebook, nproc, nodes, parameters, redo, cold, launcher):
 @click.argument("launcher", nargs=-1, type=click.UNPROCESSED)
 def point(points, number, launcher):
     """Execute the runs of task NUMBER of a submission's POINTS file; array jobs call this. Several take turns."""
-    from hpc_utils.launch import measure
+    from hpc_utils.launch import local, measure
     from hpc_utils.launch.submit import read_task
 
     todo = read_task(points, number)
     if len(todo) == 1:
         _execute(*todo[0], launcher)
         return
-    failures = list(measure.together(todo, measure.Place(launcher, is_gone=_is_gone)))
+    failures = list(measure.together(todo, local.Place(launcher, is_gone=_is_gone)))
     for _, error in failures:
         raise error
     for request, _ in todo:
@@ -79,7 +79,7 @@ def _execute(request: Request, redo: bool, launcher: tuple[str, ...], *, cold: b
 
     try:
         with local.follow(request) as watch, run_links(request, on_nodes=bool(launcher)):
-            path = local.run(request, redo=redo, launcher=launcher, cold=cold, watch=watch, is_gone=_is_gone)
+            path = local.run(request, local.Place(launcher, cold, _is_gone), redo=redo, watch=watch)
     except local.AlreadyComplete as done:
         click.echo(f"{done}: nothing to do (--redo measures again, also after a change of the code)", err=True)
         path = done.path

@@ -27,18 +27,13 @@ from hpc_utils import file_lock, profilers, provenance, signals, workspace
 from hpc_utils.config import ConfigError
 from hpc_utils.records.atomic import umask
 from hpc_utils.records.folder import PROFILE
-from hpc_utils.workspace import Launch, Profiler
+from hpc_utils.workspace import Profiler
 
 from . import process_tree
 from .failure import last_words
 
 POLL = 0.1  # s
 PATIENCE = 20.0  # s that a profiler gets to start the rank, and its own processes to end
-
-
-def is_wanted(config: Mapping[str, Any], record: Launch) -> bool:
-    """Whether a rank of such a run is to be started by a profiler, and is not yet."""
-    return config.get("profile") in profilers.STARTING and not record.profiler
 
 
 def run(config: Mapping[str, Any], python: Sequence[str], folder: Path, rank: int) -> int:
@@ -48,7 +43,7 @@ def run(config: Mapping[str, Any], python: Sequence[str], folder: Path, rank: in
         ConfigError: that profiler is not here, or did not start the rank.
     """
     profile = config["profile"]
-    gpu = _on_gpu(config)
+    gpu = config["device"] == "cuda" or (config["device"] == "auto" and bool(provenance.hardware().gpus))
     (folder / PROFILE).mkdir(exist_ok=True)
     report = folder / PROFILE / f"rank{rank}"
     command = [*profilers.command(profile, report, gpu=gpu), sys.executable, *python]
@@ -148,8 +143,3 @@ def _under(mark: Profiler) -> Iterator[tuple[float, int, str]]:
     for process in process_tree.find_processes(lambda launch: launch.profiler == mark):
         with contextlib.suppress(psutil.Error, OSError):
             yield process.create_time(), process.pid, process.exe()
-
-
-def _on_gpu(config: Mapping[str, Any]) -> bool:
-    device = config.get("device")
-    return device == "cuda" or (device == "auto" and bool(provenance.hardware().gpus))
