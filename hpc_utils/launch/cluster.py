@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, PrivateAttr, model_validator
+from pydantic import Field, model_validator
 
 from hpc_utils import paths, provenance, toml_config
 from hpc_utils.capability import shortest_period
@@ -115,7 +115,7 @@ class NodeType(Strict):
     unit: Text = "node-hours"
     licenses: Word = ""
     variables: dict[Variable, Text] = Field({})
-    _name: str = PrivateAttr("")
+    _name: str = ""
 
     @model_validator(mode="after")
     def _consistent(self) -> NodeType:
@@ -220,11 +220,11 @@ class Cluster(Strict):
     network: Network = Network()
     storage: Storage = Storage()
     studies: dict[str, Overrides] = Field({})
-    _name: str = PrivateAttr("")
-    _source: str = PrivateAttr("")
-    _links: str | None = PrivateAttr(None)
-    _share: float | None = PrivateAttr(None)
-    _setup: tuple[str, ...] = PrivateAttr(())
+    _name: str = ""
+    _source: str = ""
+    _links: str | None = None
+    _share: float | None = None
+    _setup: tuple[str, ...] = ()
 
     @model_validator(mode="after")
     def _consistent(self) -> Cluster:

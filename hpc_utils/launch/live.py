@@ -50,7 +50,9 @@ def _latest(table: Path) -> list[Sample]:
             file.readline()
         whole = file.read().rpartition(b"\n")[0]  # the last row may be half written
     samples = []
-    for device, rows in pd.read_csv(io.BytesIO(names + whole)).groupby("device", sort=False) if whole else ():
+    table_rows = pd.read_csv(io.BytesIO(names + whole)) if whole else pd.DataFrame({"device": []})
+    for device in table_rows.drop_duplicates("device", keep="last").device:  # in the order of the last rows
+        rows = table_rows[table_rows.device == device]
         last = rows.iloc[-1]
         values = last.drop(["host", "device", "time", "throttle"]).dropna().to_dict()
         changes = rows[["time", *COUNTERS]].diff().iloc[-1]

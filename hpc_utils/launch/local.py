@@ -26,7 +26,7 @@ from hpc_utils.records.folder import AlreadyComplete, RunFolder, read_json
 from hpc_utils.records.load import Refused, verify
 from hpc_utils.workspace import Launch
 
-from . import core_lock, exports, failure
+from . import core_lock, failure, rank_profiler
 from .external_launcher import ExternalLauncher
 from .forkserver import RANK, LocalRanks
 from .process_tree import GRACE
@@ -179,7 +179,7 @@ def attend(
             ranks.end()
         state, reason = _outcome(path, code, ranks.failures, received)
         if state == "complete":
-            exports.finish(
+            rank_profiler.export_reports(
                 path,
                 request.layout.ranks,
                 is_hurried=lambda: bool(received),
