@@ -185,8 +185,12 @@ def aliases() -> dict[str, Path]:
     return {alias: (paths.root() / folder).absolute() for alias, folder in sets.items()}
 
 
-def progress(line: str) -> None:
+def tell(line: object) -> None:
     click.echo(line, err=True)
+
+
+def warn(line: str) -> None:
+    click.secho(line, fg="yellow", err=True)
 
 
 def print_refused(refused: Mapping[Any, str], prefix: str = "") -> None:
@@ -266,7 +270,7 @@ def connect(to_rehearsal: bool, *, start: bool = True, nodes: int = 2) -> None:
     if running_cluster is None:
         if not start:
             raise rehearsal.ClusterError(f"{why}: `hpc cluster up` starts it")
-        click.echo(f"{why}; it is started (`hpc cluster down` ends it)", err=True)
+        tell(f"{why}; it is started (`hpc cluster down` ends it)")
         running_cluster = rehearsal.up(nodes=nodes)
     set_variables(running_cluster.environment())
 
@@ -284,7 +288,7 @@ def connect_to_submissions(study: str | None) -> tuple[str, ...]:
     try:
         connect(bool(rehearsals), start=False)
     except rehearsal.ClusterError as error:
-        click.echo(str(error), err=True)
+        tell(error)
         return tuple(rehearsals)
     return ()
 

@@ -24,7 +24,7 @@ from .common import (
     parameters_option,
     print_table,
     printable,
-    progress,
+    tell,
 )
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def measure_on_ranks(
         return diagnostics.on_this_machine(diagnostic, nproc, arguments, launcher)
     size = nodes, ranks_per_node
     output, record = diagnostics.on_cluster(
-        diagnostic, cluster, node_type, size, arguments, progress, measuring=measuring, launcher=launcher
+        diagnostic, cluster, node_type, size, arguments, tell, measuring=measuring, launcher=launcher
     )
     click.echo(output)
     return record

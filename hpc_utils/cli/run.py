@@ -13,7 +13,7 @@ import click
 
 from hpc_utils import paths
 
-from .common import parameters_option, run_links
+from .common import parameters_option, run_links, tell
 
 if TYPE_CHECKING:
     from hpc_utils.launch.request import Request
@@ -81,7 +81,7 @@ def _execute(request: Request, redo: bool, launcher: tuple[str, ...], *, cold: b
         with local.follow(request) as watch, run_links(request, on_nodes=bool(launcher)):
             path = local.run(request, local.Place(launcher, cold, _is_gone), redo=redo, watch=watch)
     except local.AlreadyComplete as done:
-        click.echo(f"{done}: nothing to do (--redo measures again, also after a change of the code)", err=True)
+        tell(f"{done}: nothing to do (--redo measures again, also after a change of the code)")
         path = done.path
     click.echo(path)
 

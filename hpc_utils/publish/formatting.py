@@ -40,6 +40,11 @@ def first_names(names: Sequence[str], most: int = 3) -> str:
     return ", ".join(names[:most]) + f" and {len(names) - most} more" * (len(names) > most)
 
 
+def scheme(parallel: str) -> str:
+    """`DDP`, or `no group` for one process without a process group."""
+    return "no group" if parallel == "none" else parallel.upper()
+
+
 def aligned(lines: Sequence[Sequence[str]], right: Iterable[int] = ()) -> list[str]:
     """Lines of cells in columns for a terminal, those of `right` aligned to the right."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
