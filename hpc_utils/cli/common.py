@@ -135,10 +135,13 @@ def redo_options(command: Callable) -> Callable:
     def parse(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, Any]:
         from hpc_utils.config import json_or_text
 
-        pairs = [value.partition("=") for value in values]
-        if wrong := [value for value, (_, equals, _) in zip(values, pairs, strict=True) if not equals]:
-            raise click.BadParameter(f"{wrong[0]!r}: expected NAME=VALUE, such as ranks=2", context, option)
-        return {name: json_or_text(value) for name, _, value in pairs}
+        chosen = {}
+        for value in values:
+            name, equals, text = value.partition("=")
+            if not equals:
+                raise click.BadParameter(f"{value!r}: expected NAME=VALUE, such as ranks=2", context, option)
+            chosen[name] = json_or_text(text)
+        return chosen
 
     selected = click.option(
         "--only", multiple=True, metavar="NAME=VALUE", callback=parse,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -237,7 +236,6 @@ def bench_compute(parameters, batches, repeats):
 
 def _interval(estimate: Estimate | Sequence[float], scale: float) -> str:
     """`92.1 [90.3, 93.8]`; `92.1` without an interval, `unknown` without a value."""
-    value, low, high = (scale * number for number in estimate[:3])
-    if math.isnan(value):
-        return "unknown"
-    return f"{value:.3g}" if math.isnan(low) else f"{value:.3g} [{low:.3g}, {high:.3g}]"
+    from hpc_utils.publish.formatting import bracketed
+
+    return bracketed(*(scale * number for number in estimate[:3])) or "unknown"

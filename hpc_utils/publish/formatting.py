@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from hpc_utils.analyze.value import Value
@@ -38,6 +38,13 @@ def number(value: float) -> str:
 def first_names(names: Sequence[str], most: int = 3) -> str:
     """`one, two, three and 4 more`."""
     return ", ".join(names[:most]) + f" and {len(names) - most} more" * (len(names) > most)
+
+
+def bracketed(value: float, low: float, high: float, write: Callable[[float], str] = "{:.3g}".format) -> str:
+    """`92.1 [90.3, 93.8]`; the value alone without an interval, nothing without a value."""
+    if math.isnan(value):
+        return ""
+    return write(value) if math.isnan(low) else f"{write(value)} [{write(low)}, {write(high)}]"
 
 
 def scheme(parallel: str) -> str:
