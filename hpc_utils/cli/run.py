@@ -13,7 +13,7 @@ import click
 
 from hpc_utils import paths
 
-from .common import parameters_option, run_links, tell
+from .common import FILE, parameters_option, run_links, tell
 
 if TYPE_CHECKING:
     from hpc_utils.launch.request import Request
@@ -55,7 +55,7 @@ def run(notebook, nproc, nodes, parameters, redo, cold, launcher):
 
 
 @click.command(hidden=True)
-@click.argument("points", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("points", type=FILE)
 @click.argument("number", type=int)
 @click.argument("launcher", nargs=-1, type=click.UNPROCESSED)
 def point(points, number, launcher):

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, model_validator
+from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from hpc_utils import paths, provenance, toml_config
 from hpc_utils.capability import shortest_period
@@ -101,15 +101,15 @@ class NodeType(Strict):
     """
 
     partition: Word = Field(min_length=1)
-    gpus: int = Field(0, ge=0)
+    gpus: NonNegativeInt = 0
     gpu: Device = ""
-    gpu_memory: int = Field(0, ge=0)
+    gpu_memory: NonNegativeInt = 0
     gres: Gres = ""
-    ranks: int = Field(0, ge=0)
-    cores: int = Field(0, ge=0)
+    ranks: NonNegativeInt = 0
+    cores: NonNegativeInt = 0
     memory: Memory = ""
     exclusive: bool = False
-    most_nodes: int = Field(0, ge=0)
+    most_nodes: NonNegativeInt = 0
     precisions: list[Precision] = Field(min_length=1)
     price: float = Field(1.0, ge=0, allow_inf_nan=False)
     unit: Text = "node-hours"
@@ -200,9 +200,9 @@ class Overrides(Strict):
     by name; `nodes`: how many a rehearsal is started with for it."""
 
     series: list[Series] = Field([])
-    ranks: list[Annotated[int, Field(gt=0)]] | None = Field(None, min_length=1)
-    repeats: int | None = Field(None, ge=1)
-    nodes: int | None = Field(None, ge=1)
+    ranks: list[PositiveInt] | None = Field(None, min_length=1)
+    repeats: PositiveInt | None = None
+    nodes: PositiveInt | None = None
     parameters: dict[str, Any] = Field({})
     matrix: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field({})
 

@@ -80,36 +80,31 @@ def _begin(
 
 
 def alone(run: Todo, place: Place) -> Iterator[Failure]:
-    """Make one run.
+    """Make one run, unless another process completes it meanwhile; one on this machine is waited for.
 
     Raises:
         RunStopped: a signal stopped it.
     """
     request, again = run
     try:
-        _make(request, again, place)
-    except local.RunStopped:
-        raise
-    except (local.RunFailed, ClaimedElsewhere) as error:
-        yield request, error
-
-
-def _make(request: Request, redo: bool, place: Place) -> None:
-    """Unless another process completes it meanwhile; one on this machine is waited for."""
-    try:
         with local.follow(request, lines=False) as watch:
-            local.run(request, place.part(request.layout, 0), redo=redo, watch=watch)
+            local.run(request, place.part(request.layout, 0), redo=again, watch=watch)
     except local.AlreadyComplete:
         return
-    except ClaimedElsewhere:
+    except local.RunStopped:
+        raise
+    except local.RunFailed as error:
+        yield request, error
+    except ClaimedElsewhere as error:
         _, owner = claim.current(request.path)
         if owner and owner["host"] != socket.gethostname():
-            raise
+            yield request, error
+            return
         show("waiting: another process measures it")
         time.sleep(0.5)
         while request.state == "running":
             time.sleep(0.5)
-        _make(request, False, place)
+        yield from alone((request, False), place)
 
 
 def show(*lines: str) -> None:

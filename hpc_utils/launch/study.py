@@ -22,7 +22,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from pydantic import Field, model_validator
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from hpc_utils import datasets, paths, provenance, signals, source_code, toml_config
 from hpc_utils.config import ConfigError, RunConfig, plain
@@ -61,16 +61,16 @@ class Study(Strict):
 
     title: str
     about: str = ""
-    repeats: int = Field(1, ge=1)
-    precision: float | None = Field(None, gt=0)
-    at_most: int = Field(8, ge=1)
-    minutes: float | None = Field(None, gt=0)
+    repeats: PositiveInt = 1
+    precision: PositiveFloat | None = None
+    at_most: PositiveInt = 8
+    minutes: PositiveFloat | None = None
     parameters: dict[str, Any] = Field({})
     series: list[Series] = Field([])
     ablation: Ablation | None = Field(None, alias="ladder")
     ladder_of: str = ""
     chapters: list[ReportChapter] = Field([])
-    targets: Targets = Field(Targets())
+    targets: Targets = Targets()
 
     @model_validator(mode="after")
     def _runs_something(self) -> Study:
