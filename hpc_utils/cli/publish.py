@@ -119,16 +119,12 @@ def paper_build(documents, check, pattern):
     click.secho("no faults" if check else f"files written: {len(written)}", fg="green")
 
 
-class _NotInstalled(RuntimeError):
-    exit_code = 2
-
-
 @contextlib.contextmanager
 def _paper_packages() -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        raise _NotInstalled(
+        raise click.UsageError(
             f"{error.name} is not installed: run `make paper` once, or `pip install -e '.[paper]'`"
         ) from None
 
