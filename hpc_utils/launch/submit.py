@@ -246,9 +246,11 @@ def target_on(cluster: Cluster, node: NodeType, study_name: str, variant: Varian
     most_nodes = len(slurm_commands.nodes(node.partition)) if cluster.rehearsal else node.most_nodes
     fixed_links = Target.fixed_links
     if cluster.rehearsal:
-        fixed_links = "its nodes have no links of their own (those need root)" if cluster.links is None else ""
-    if cluster.links:
-        fixed_links = f"they are limited to {cluster.links} by hand: `hpc cluster shape --rate none` lifts that"
+        fixed_links = (
+            "its nodes have no links of their own (those need root)" if cluster.machine.links is None else ""
+        )
+    if links := cluster.machine.links:
+        fixed_links = f"they are limited to {links} by hand: `hpc cluster shape --rate none` lifts that"
     return Target(
         hardware=cluster.hardware_id(node.name),
         ranks_per_node=job_environment.ranks_per_node(cluster, node, parameters.get("cores_per_rank")),
@@ -267,7 +269,7 @@ def target_on(cluster: Cluster, node: NodeType, study_name: str, variant: Varian
         matrix=overrides.matrix,
         variant=variant,
         command=shlex.join(command),
-        setup=cluster.setup,
+        setup=cluster.machine.setup,
         cluster_file=file(cluster.source),
     )
 
