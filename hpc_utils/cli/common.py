@@ -89,14 +89,17 @@ def variant_options(command: Callable) -> Callable:
     help = "Overrides the study file in every run, with --as."
     repeats = click.option("--repeats", type=POSITIVE, help="Instead of the number in the study file.")
     ranks = click.option(
-        "--ranks", metavar="N,N", default="", callback=_ranks, help="Instead of those of each series of several processes."
+        "--ranks", metavar="N,N", default="", callback=numbers, help="Instead of those of each series of several processes."
     )  # fmt: skip
     label = click.option("--as", "label", metavar="NAME", default="", help="Name of a variant's results.")
     return parameters_option(help)(ranks(repeats(label(call))))
 
 
-def _ranks(context: click.Context, option: click.Parameter, text: str) -> tuple[int, ...]:
-    return tuple(POSITIVE.convert(number, option, context) for number in text.split(",") if text)
+def numbers(context: click.Context, option: click.Parameter, text: str) -> tuple[int, ...]:
+    """`8,16` as (8, 16)."""
+    if not re.fullmatch(r"([1-9]\d*(,[1-9]\d*)*)?", text):
+        raise click.BadParameter(f"{text!r}: give whole numbers with commas between, such as 8,16", context, option)
+    return tuple(map(int, filter(None, text.split(","))))
 
 
 def precision_options(command: Callable) -> Callable:
@@ -132,10 +135,13 @@ def redo_options(command: Callable) -> Callable:
     def parse(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, Any]:
         from hpc_utils.config import json_or_text
 
-        pairs = [value.partition("=") for value in values]
-        if wrong := [value for value, (_, equals, _) in zip(values, pairs, strict=True) if not equals]:
-            raise click.BadParameter(f"{wrong[0]!r}: expected NAME=VALUE, such as ranks=2", context, option)
-        return {name: json_or_text(value) for name, _, value in pairs}
+        chosen = {}
+        for value in values:
+            name, equals, text = value.partition("=")
+            if not equals:
+                raise click.BadParameter(f"{value!r}: expected NAME=VALUE, such as ranks=2", context, option)
+            chosen[name] = json_or_text(text)
+        return chosen
 
     selected = click.option(
         "--only", multiple=True, metavar="NAME=VALUE", callback=parse,
@@ -182,8 +188,12 @@ def aliases() -> dict[str, Path]:
     return {alias: (paths.root() / folder).absolute() for alias, folder in sets.items()}
 
 
-def progress(line: str) -> None:
+def tell(line: object) -> None:
     click.echo(line, err=True)
+
+
+def warn(line: str) -> None:
+    click.secho(line, fg="yellow", err=True)
 
 
 def print_refused(refused: Mapping[Any, str], prefix: str = "") -> None:
@@ -263,7 +273,7 @@ def connect(to_rehearsal: bool, *, start: bool = True, nodes: int = 2) -> None:
     if running_cluster is None:
         if not start:
             raise rehearsal.ClusterError(f"{why}: `hpc cluster up` starts it")
-        click.echo(f"{why}; it is started (`hpc cluster down` ends it)", err=True)
+        tell(f"{why}; it is started (`hpc cluster down` ends it)")
         running_cluster = rehearsal.up(nodes=nodes)
     set_variables(running_cluster.environment())
 
@@ -281,7 +291,7 @@ def connect_to_submissions(study: str | None) -> tuple[str, ...]:
     try:
         connect(bool(rehearsals), start=False)
     except rehearsal.ClusterError as error:
-        click.echo(str(error), err=True)
+        tell(error)
         return tuple(rehearsals)
     return ()
 
@@ -337,9 +347,9 @@ def bench_links(cluster: Cluster, measurement: str) -> AbstractContextManager[No
     """
     from hpc_utils import rehearsal
 
-    if cluster.links is None or (running_cluster := rehearsal.around()) is None:
+    if cluster.machine.links is None or (running_cluster := rehearsal.around()) is None:
         return nullcontext()
-    return running_cluster.holding(cluster.links or None, by=measurement)
+    return running_cluster.holding(cluster.machine.links or None, by=measurement)
 
 
 def print_ceilings(plan: Plan) -> None:

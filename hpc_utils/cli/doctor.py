@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import re
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -21,10 +19,11 @@ from .common import (
     cluster_option,
     enter_cluster,
     node_type_option,
+    numbers,
     parameters_option,
     print_table,
     printable,
-    progress,
+    tell,
 )
 
 if TYPE_CHECKING:
@@ -33,12 +32,6 @@ if TYPE_CHECKING:
     from hpc_utils.launch.symptoms import Finding
 
 LONGEST = 300  # characters of a log's line that are shown
-
-
-def _batches(text: str) -> list[int]:
-    if not re.fullmatch(r"\d+(,\d+)*", text):
-        raise ValueError(f"{text!r}: give whole numbers with commas between, such as 8,16")
-    return [int(part) for part in text.split(",")]
 
 
 repeats_option = click.option("--repeats", default=5, type=POSITIVE, help="Of each measurement.")
@@ -72,7 +65,7 @@ def measure_on_ranks(
         return diagnostics.on_this_machine(diagnostic, nproc, arguments, launcher)
     size = nodes, ranks_per_node
     output, record = diagnostics.on_cluster(
-        diagnostic, cluster, node_type, size, arguments, progress, measuring=measuring, launcher=launcher
+        diagnostic, cluster, node_type, size, arguments, tell, measuring=measuring, launcher=launcher
     )
     click.echo(output)
     return record
@@ -213,7 +206,11 @@ def bench_storage(dataset, cluster_name, repeats, **options):
 @bench.command("compute")
 @parameters_option()
 @click.option(
-    "--batches", default="8,16,32,64", metavar="N,N...", type=_batches, help="Samples in a step, separated by commas."
+    "--batches",
+    default="8,16,32,64",
+    metavar="N,N...",
+    callback=numbers,
+    help="Samples in a step, separated by commas.",
 )
 @repeats_option
 def bench_compute(parameters, batches, repeats):
@@ -240,7 +237,6 @@ def bench_compute(parameters, batches, repeats):
 
 def _interval(estimate: Estimate | Sequence[float], scale: float) -> str:
     """`92.1 [90.3, 93.8]`; `92.1` without an interval, `unknown` without a value."""
-    value, low, high = (scale * number for number in estimate[:3])
-    if math.isnan(value):
-        return "unknown"
-    return f"{value:.3g}" if math.isnan(low) else f"{value:.3g} [{low:.3g}, {high:.3g}]"
+    from hpc_utils.publish.formatting import bracketed
+
+    return bracketed(*(scale * number for number in estimate[:3])) or "unknown"

@@ -33,7 +33,9 @@ from .common import (
     print_table,
     redo_options,
     set_variables,
+    tell,
     variant_options,
+    warn,
 )
 
 if TYPE_CHECKING:
@@ -98,7 +100,7 @@ def plan(study, cluster_name, node_type, seconds_per_epoch, gpu, as_markdown, cs
     try:
         set_variables(job_environment.folders(cluster))
     except clusters.ClusterError as error:  # its folders are named by variables that only the cluster has
-        click.echo(f"{error}: the runs in {paths.results()} are used instead", err=True)
+        tell(f"{error}: the runs in {paths.results()} are used instead")
     target = submit.target_on(cluster, node, Path(study).stem, variant)
     further = further_repeats(submit.index_name(Path(study).stem, target), precision, at_most or study_file.at_most)
     planned = studies.plan(study, target, needs_data=False, further=further)
@@ -128,9 +130,7 @@ def plan(study, cluster_name, node_type, seconds_per_epoch, gpu, as_markdown, cs
     click.echo(write(plan_table.resource_table(table, total), notes, caption))
     print_ceilings(planned)
     if "time limit" in set(estimates.basis):
-        click.echo(
-            "hint: instead of the time limit, give --seconds-per-epoch or --like, or measure one run", err=True
-        )
+        tell("hint: instead of the time limit, give --seconds-per-epoch or --like, or measure one run")
 
 
 @click.command()
@@ -161,9 +161,7 @@ def submit(study, cluster_name, node_type, dry_run, wait, precision, at_most, va
     study_file = studies.read_study_file(study)  # before a rehearsal cluster is started
     cluster, moved = enter_cluster(cluster_name, start=not dry_run, study=Path(study).stem)
     if marked := ", ".join(re.findall(r"^\w+(?= = .*# .*FILL IN)", clusters.file(cluster_name).read_text(), re.M)):
-        click.secho(
-            f"{cluster.source} marks with FILL IN: {marked}; set them, then remove the marks", fg="yellow", err=True
-        )
+        warn(f"{cluster.source} marks with FILL IN: {marked}; set them, then remove the marks")
     _print_misspelt(cluster, study)
     options["variant"] = variant
     if precision:
@@ -174,7 +172,7 @@ def submit(study, cluster_name, node_type, dry_run, wait, precision, at_most, va
         try:
             queued = submitting.queued()
         except slurm_commands.SlurmError:  # a laptop
-            click.echo("Slurm does not answer here: no run counts as queued", err=True)
+            tell("Slurm does not answer here: no run counts as queued")
             queued = {}
         draft = submitting.draft(study, cluster, node_type, queued=queued, **options)
         _print_draft(draft)
@@ -183,10 +181,10 @@ def submit(study, cluster_name, node_type, dry_run, wait, precision, at_most, va
     draft, submission = submitting.submit(study, cluster, node_type, announce=_print_draft, **options)
     if submission is None:
         next_step = "`hpc status {}` follows them" if draft.queued else "`hpc report {}` draws the figures"
-        click.echo(f"nothing to submit: {next_step.format(draft.index)}", err=True)
+        tell(f"nothing to submit: {next_step.format(draft.index)}")
         return
-    click.echo(f"submitted {', '.join(submission.job_ids)}; follow them with: hpc status {draft.index}", err=True)
-    click.echo(f"the last job writes {paths.results() / 'report' / draft.index / 'index.html'}", err=True)
+    tell(f"submitted {', '.join(submission.job_ids)}; follow them with: hpc status {draft.index}")
+    tell(f"the last job writes {paths.results() / 'report' / draft.index / 'index.html'}")
     for name, folder in moved.items():
         click.echo(
             f"export {name}={shlex.quote(folder)}   # for hpc status, collect, report: where {cluster.name} has it"
@@ -407,8 +405,7 @@ def _print_misspelt(cluster: Cluster, study: str) -> None:
     known_studies = {"all", Path(study).stem, *paths.study_files()}
     for name in sorted(cluster.studies.keys() - known_studies):
         if meant := toml_config.nearest(name, known_studies, cutoff=0.7):
-            message = f"{cluster.source} has [studies.{name}], which is no study: did you mean {meant}?"
-            click.secho(message, fg="yellow", err=True)
+            warn(f"{cluster.source} has [studies.{name}], which is no study: did you mean {meant}?")
 
 
 def _print_draft(draft: Draft) -> None:

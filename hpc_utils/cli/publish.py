@@ -16,7 +16,7 @@ import click
 from hpc_utils import paths, provenance
 from hpc_utils.plural import counted
 
-from .common import POSITIVE, SET, Finite, aliases, parameters_option, progress, result_set, results_option
+from .common import POSITIVE, SET, Finite, aliases, parameters_option, result_set, results_option, tell, warn
 
 
 @click.command()
@@ -43,7 +43,7 @@ def chapter(notebook, folder, parameters, drop, every):
     path = find_notebook(Path(notebook))
     study, values = of_chapter(path, parameters)
     if provenance.dirty():
-        click.secho("uncommitted changes: a release refuses what is exported now", fg="yellow", err=True)
+        warn("uncommitted changes: a release refuses what is exported now")
     click.echo(renew(path, folder or paths.results(), drop=drop, **values | {"study": study}))
 
 
@@ -119,16 +119,12 @@ def paper_build(documents, check, pattern):
     click.secho("no faults" if check else f"files written: {len(written)}", fg="green")
 
 
-class _NotInstalled(RuntimeError):
-    exit_code = 2
-
-
 @contextlib.contextmanager
 def _paper_packages() -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        raise _NotInstalled(
+        raise click.UsageError(
             f"{error.name} is not installed: run `make paper` once, or `pip install -e '.[paper]'`"
         ) from None
 
@@ -148,7 +144,7 @@ def _print_citable(sets: Any, pattern: str) -> None:
                     click.echo(f"    {', '.join(f'{name} ({unit})' for name, unit in units)}")
     for alias, page in sorted(printed_pages):
         if fault := sets.by_alias[alias].fault(page):
-            click.secho(f"{alias}: {fault}", fg="yellow", err=True)
+            warn(f"{alias}: {fault}")
     if not printed_pages:
         raise click.UsageError(f"no table or figure matches {pattern!r}: `hpc paper --values` lists all")
 
@@ -193,7 +189,7 @@ def export(name, as_list, folder, formats, output, write_instead=None):
     for path in figure_export.write_figure(sets[set_name], figure, output or paths.results() / "export", kinds):
         click.echo(path)
     for fault in staleness.page_faults(sets[set_name], figure.page):
-        click.secho(f"warning: {fault}", fg="yellow", err=True)
+        warn(f"warning: {fault}")
 
 
 @click.command()
@@ -253,7 +249,7 @@ def verify(run, folder, repeats, tolerance, against, notebook, as_json):
             raise rerun.CannotRerun(f"{new} holds no complete run of {path.name}'s configuration")
     else:
         new = comparisons / path.name
-        ids = rerun.execute(path, repeats, new, notebook=notebook, say=progress)
+        ids = rerun.execute(path, repeats, new, notebook=notebook, say=tell)
         new_records = records.load(new)
         repeated = new_records.runs[new_records.runs.run_id.isin(ids)]
     before = reproduction.alike(original_records.runs, original, one_state=True)
@@ -288,7 +284,7 @@ def verify(run, folder, repeats, tolerance, against, notebook, as_json):
         origin = f"{path.name} of {then['results']}, {original.started[:10]}"
         title = f"{origin}, beside {counted(len(repeated), 'new run')}"
         click.echo("\n".join(account.lines(title, judgements, differences, verdict)))
-        click.echo(f"comparison: {comparisons / f'{path.name}.json'}", err=True)
+        tell(f"comparison: {comparisons / f'{path.name}.json'}")
     sys.exit({reproduction.AGREE: 0, reproduction.DIFFER: 1}.get(verdict, 4))
 
 
@@ -315,7 +311,7 @@ def release(check, output, release_instead=None):
             return
         path = archive.release(paths.root(), output or paths.results() / "release")
     click.echo(f"{path} ({path.stat().st_size / 2**20:.1f} MiB)")
-    click.echo("Upload it to Zenodo; .zenodo.json in it holds the entries of the form.", err=True)
+    tell("Upload it to Zenodo; CITATION.cff in it holds the entries of the form.")
 
 
 def _print_checklist(root: Path) -> None:

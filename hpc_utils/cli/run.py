@@ -13,7 +13,7 @@ import click
 
 from hpc_utils import paths
 
-from .common import parameters_option, run_links
+from .common import FILE, parameters_option, run_links, tell
 
 if TYPE_CHECKING:
     from hpc_utils.launch.request import Request
@@ -55,19 +55,19 @@ def run(notebook, nproc, nodes, parameters, redo, cold, launcher):
 
 
 @click.command(hidden=True)
-@click.argument("points", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("points", type=FILE)
 @click.argument("number", type=int)
 @click.argument("launcher", nargs=-1, type=click.UNPROCESSED)
 def point(points, number, launcher):
     """Execute the runs of task NUMBER of a submission's POINTS file; array jobs call this. Several take turns."""
-    from hpc_utils.launch import measure
+    from hpc_utils.launch import local, measure
     from hpc_utils.launch.submit import read_task
 
     todo = read_task(points, number)
     if len(todo) == 1:
         _execute(*todo[0], launcher)
         return
-    failures = list(measure.together(todo, measure.Place(launcher, is_gone=_is_gone)))
+    failures = list(measure.together(todo, local.Place(launcher, is_gone=_is_gone)))
     for _, error in failures:
         raise error
     for request, _ in todo:
@@ -79,9 +79,9 @@ def _execute(request: Request, redo: bool, launcher: tuple[str, ...], *, cold: b
 
     try:
         with local.follow(request) as watch, run_links(request, on_nodes=bool(launcher)):
-            path = local.run(request, redo=redo, launcher=launcher, cold=cold, watch=watch, is_gone=_is_gone)
+            path = local.run(request, local.Place(launcher, cold, _is_gone), redo=redo, watch=watch)
     except local.AlreadyComplete as done:
-        click.echo(f"{done}: nothing to do (--redo measures again, also after a change of the code)", err=True)
+        tell(f"{done}: nothing to do (--redo measures again, also after a change of the code)")
         path = done.path
     click.echo(path)
 

@@ -24,7 +24,9 @@ from .common import (
     printable,
     redo_options,
     results_option,
+    tell,
     variant_options,
+    warn,
 )
 
 if TYPE_CHECKING:
@@ -117,10 +119,10 @@ def study_run(name, cold, no_report, precision, at_most, variant, **again):
         if not further:
             break
         if study_file.minutes and time.monotonic() - begun > 60 * study_file.minutes:
-            click.echo(f"the {study_file.minutes:g} minutes of {index} are over", err=True)
+            tell(f"the {study_file.minutes:g} minutes of {index} are over")
             break
         wide = f"whose ratios have half-widths of more than {precision:g}"
-        click.echo(f"repeat {repeat}: {counted(len(further), 'configuration')} {wide}", err=True)
+        tell(f"repeat {repeat}: {counted(len(further), 'configuration')} {wide}")
         execute(name, target, cold=cold, further=further)
     if not no_report:
         sys.exit(forkserver.run("hpc_utils.cli", "report", index))
@@ -160,9 +162,9 @@ def collect(folder):
     refused = record_set.refused.items()
     print_refused({name: f"{why}; {rerun.remedy(folder / 'runs' / name)}" for name, why in refused})
     for name, state in record_set.unfinished.items():
-        click.secho(f"not complete ({state}): {name}", fg="yellow", err=True)
+        warn(f"not complete ({state}): {name}")
     for line in records.by_other_code(record_set, folder):
-        click.secho(line, fg="yellow", err=True)
+        warn(line)
     click.echo(
         f"{counted(len(record_set.runs), 'run')}, {counted(len(record_set.epochs), 'epoch')}: {folder / 'csv'}"
     )

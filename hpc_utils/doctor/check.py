@@ -218,13 +218,17 @@ def worst_of(function: Callable[[Facts], Result], observations: Observations) ->
     return worst_result if len(alike) == len(observations) else replace(worst_result, where=locations(alike))
 
 
-def sharing(observations: Observations, what: str) -> tuple[list, Observations] | None:
-    """What two ranks of one node have in common in the list `facts[what]`, and these ranks."""
-    for node in by_host(observations).values():
+def worst_or_shared(
+    function: Callable[[Facts], Result], observations: Observations, what: str, shared: str, fix: str
+) -> Result:
+    """`worst_of`; where no rank fails alone, a failure if two ranks of one node have something in common in the list `facts[what]`.
+    `shared`: says so, with `{}` for that."""
+    result = worst_of(function, observations)
+    for node in by_host(observations).values() if result.verdict is not Verdict.FAIL else ():
         for pair in combinations(node, 2):
             if common := sorted({*pair[0].facts[what]} & {*pair[1].facts[what]}):
-                return common, pair
-    return None
+                return failed(shared.format(", ".join(map(str, common))), fix, locations(pair))
+    return result
 
 
 def locations(observations: Sequence[Observation | str]) -> str:

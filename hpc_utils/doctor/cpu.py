@@ -15,15 +15,12 @@ from .check import (
     Facts,
     Observations,
     Result,
-    Verdict,
     failed,
     judge,
-    locations,
     not_applicable,
     passed,
-    sharing,
     unknown,
-    worst_of,
+    worst_or_shared,
 )
 
 
@@ -55,11 +52,8 @@ def quota(machine: Path = MACHINE) -> float | None:
 @judge("cores", "each rank on cores of its own")
 def judge_cores(observations: Observations) -> Result:
     """Each rank alone, then the ranks of a node against each other."""
-    result = worst_of(_judge_rank, observations)
-    if not (shared := sharing(observations, "pinned")) or result.verdict is Verdict.FAIL:
-        return result
     fix = "start one launcher a node, which starts all of its ranks (`srun --ntasks-per-node=1`)"
-    return failed(f"two ranks share CPU {', '.join(map(str, shared[0]))}", fix, locations(shared[1]))
+    return worst_or_shared(_judge_rank, observations, "pinned", "two ranks share CPU {}", fix)
 
 
 def _judge_rank(facts: Facts) -> Result:

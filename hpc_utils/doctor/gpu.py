@@ -21,15 +21,12 @@ from .check import (
     Facts,
     Observations,
     Result,
-    Verdict,
     failed,
     judge,
-    locations,
     not_applicable,
     passed,
-    sharing,
     unknown,
-    worst_of,
+    worst_or_shared,
 )
 
 WHEELS = "https://download.pytorch.org/whl"
@@ -123,10 +120,7 @@ def judge_driver(facts: Facts) -> Result:
 @judge("GPUs", "a GPU of its own for each rank, and all that were requested")
 def judge_visible(observations: Observations) -> Result:
     """Each rank alone, then the ranks of a node against each other."""
-    result = worst_of(_judge_rank, observations)
-    if not (shared := sharing(observations, "devices")) or result.verdict is Verdict.FAIL:
-        return result
-    return failed("two ranks use one GPU", UNMASK, locations(shared[1]))
+    return worst_or_shared(_judge_rank, observations, "devices", "two ranks use one GPU", UNMASK)
 
 
 def _judge_rank(facts: Facts) -> Result:

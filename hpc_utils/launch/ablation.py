@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pydantic import Field, model_validator
+from pydantic import Field, PositiveInt, model_validator
 
 from hpc_utils.records.study import AblationIndex, MeasuredStep, Step
 from hpc_utils.toml_config import Strict
@@ -22,8 +22,8 @@ class Ablation(Strict):
     """The plain loop on a number of ranks, and the steps from it."""
 
     notebook: str
-    ranks: int = Field(1, ge=1)
-    ranks_per_node: int | None = Field(None, ge=1)
+    ranks: PositiveInt = 1
+    ranks_per_node: PositiveInt | None = None
     parameters: dict[str, Any] = Field({})
     alone: bool = True  # also measure each change by itself
     steps: list[Step] = Field(min_length=1)

@@ -12,9 +12,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
-from pydantic import Field, PrivateAttr, model_validator
+from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from hpc_utils import paths, provenance, toml_config
 from hpc_utils.capability import shortest_period
@@ -101,21 +101,21 @@ class NodeType(Strict):
     """
 
     partition: Word = Field(min_length=1)
-    gpus: int = Field(0, ge=0)
+    gpus: NonNegativeInt = 0
     gpu: Device = ""
-    gpu_memory: int = Field(0, ge=0)
+    gpu_memory: NonNegativeInt = 0
     gres: Gres = ""
-    ranks: int = Field(0, ge=0)
-    cores: int = Field(0, ge=0)
+    ranks: NonNegativeInt = 0
+    cores: NonNegativeInt = 0
     memory: Memory = ""
     exclusive: bool = False
-    most_nodes: int = Field(0, ge=0)
+    most_nodes: NonNegativeInt = 0
     precisions: list[Precision] = Field(min_length=1)
     price: float = Field(1.0, ge=0, allow_inf_nan=False)
     unit: Text = "node-hours"
     licenses: Word = ""
     variables: dict[Variable, Text] = Field({})
-    _name: str = PrivateAttr("")
+    _name: str = ""
 
     @model_validator(mode="after")
     def _consistent(self) -> NodeType:
@@ -200,11 +200,24 @@ class Overrides(Strict):
     by name; `nodes`: how many a rehearsal is started with for it."""
 
     series: list[Series] = Field([])
-    ranks: list[Annotated[int, Field(gt=0)]] | None = Field(None, min_length=1)
-    repeats: int | None = Field(None, ge=1)
-    nodes: int | None = Field(None, ge=1)
+    ranks: list[PositiveInt] | None = Field(None, min_length=1)
+    repeats: PositiveInt | None = None
+    nodes: PositiveInt | None = None
     parameters: dict[str, Any] = Field({})
     matrix: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field({})
+
+
+class Machine(NamedTuple):
+    """What a running rehearsal has of this machine.
+
+    Attributes:
+        links: their manual limit, such as `1gbit`; "" without a limit; None where they cannot be limited.
+        share: of a core, that a node has for its one rank; None: whole cores. setup: the commands that start it.
+    """
+
+    links: str | None = None
+    share: float | None = None
+    setup: tuple[str, ...] = ()
 
 
 class Cluster(Strict):
@@ -220,11 +233,9 @@ class Cluster(Strict):
     network: Network = Network()
     storage: Storage = Storage()
     studies: dict[str, Overrides] = Field({})
-    _name: str = PrivateAttr("")
-    _source: str = PrivateAttr("")
-    _links: str | None = PrivateAttr(None)
-    _share: float | None = PrivateAttr(None)
-    _setup: tuple[str, ...] = PrivateAttr(())
+    _name: str = ""
+    _source: str = ""
+    _machine: Machine = Machine()
 
     @model_validator(mode="after")
     def _consistent(self) -> Cluster:
@@ -260,28 +271,14 @@ class Cluster(Strict):
         return self.nodes[name]
 
     @property
-    def links(self) -> str | None:
-        """The manual limit of a rehearsal's links, such as `1gbit`; "" without a limit; None where they cannot be
-        limited."""
-        return self._links
+    def machine(self) -> Machine:
+        """What a rehearsal has of this machine."""
+        return self._machine
 
-    @property
-    def share(self) -> float | None:
-        """The share of a core that a rehearsal's node has for its one rank; None: whole cores."""
-        return self._share
-
-    @property
-    def setup(self) -> tuple[str, ...]:
-        """The commands that start such a rehearsal; empty of other clusters."""
-        return self._setup
-
-    def rehearsed(self, *, links: str | None, share: float | None = None, setup: tuple[str, ...] = ()) -> Cluster:
-        """The same rehearsal with such links, and with nodes whose device is that share of a core (None: whole
-        cores), as the commands `setup` start it."""
+    def rehearsed(self, **has: Any) -> Cluster:
+        """The same rehearsal, with these fields of its `Machine`."""
         cluster = self.model_copy()
-        cluster._setup = setup
-        cluster._links = links
-        cluster._share = share
+        cluster._machine = Machine(**has)
         return cluster
 
     def hardware_id(self, node_type: str = "") -> str:
@@ -290,7 +287,7 @@ class Cluster(Strict):
         name = f"{self.name}-{self.node(node_type).name}"
         if not self.rehearsal:
             return name
-        return str(HardwareId(name, provenance.fingerprint(provenance.hardware()), self._links or ""))
+        return str(HardwareId(name, provenance.fingerprint(provenance.hardware()), self._machine.links or ""))
 
     def overrides(self, study: str, node_type: str = "") -> Overrides:
         """What that study does differently there: [studies.all], with [studies.<study>] on top; the device is that
@@ -302,10 +299,10 @@ class Cluster(Strict):
             parameters |= layer.parameters
             matrix |= layer.matrix
             replacements |= layer.model_dump(include={"series", "ranks", "repeats", "nodes"}, exclude_unset=True)
-        if self._share:
+        if share := self._machine.share:
             period = RunConfig.model_fields["share_period"].default
-            parameters |= {"cores_per_rank": self._share, "threads_per_rank": None}
-            parameters |= {"share_period": max(period, shortest_period(self._share))}
+            parameters |= {"cores_per_rank": share, "threads_per_rank": None}
+            parameters |= {"share_period": max(period, shortest_period(share))}
         return Overrides(**replacements, parameters=parameters, matrix=matrix)
 
 

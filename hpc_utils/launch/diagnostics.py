@@ -168,7 +168,7 @@ def compute_profile(config: RunConfig, batches: Sequence[int], repeats: int) -> 
     """
     if turned := not_plain(config):
         raise ConfigError(f"{', '.join(turned)}: a compute profile is of the plain step")
-    if min(batches) < 1:
+    if min(batches, default=0) < 1:
         raise ConfigError(f"batches {list(batches)}: a step has at least one sample")
     from hpc_utils.doctor.bench import compute
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import subprocess
 import threading
 import time
@@ -19,10 +20,10 @@ from signal import SIGTERM, Signals
 from hpc_utils import signals
 from hpc_utils.records import atomic
 
-from . import failure
 from .process_tree import end_tree, start_bound
 
 SIGNAL = "signal"
+FAILURE = re.compile(r"rank +: (\d+) \(local_rank.*\n *exitcode +: (-?\d+) ")  # in torchrun's list
 POLL = 0.5  # s between a rank's looks for a signal
 
 
@@ -45,7 +46,9 @@ class ExternalLauncher:
         """(rank, exit code) of the ranks that failed, as torchrun lists them at its end, the first one first."""
         if self._process.returncode is None:
             return []
-        return failure.of_torchrun((self._folder / "logs" / "launcher.log").read_text(errors="replace"))
+        log = (self._folder / "logs" / "launcher.log").read_text(errors="replace")
+        other_ranks, _, first = log.partition("Root Cause (first observed failure):")
+        return [(int(rank), int(code)) for part in (first, other_ranks) for rank, code in FAILURE.findall(part)]
 
     def send(self, number: Signals) -> bool:
         """Pass a signal on to the ranks; before there are any, SIGTERM ends the launcher. False: the disk is full."""

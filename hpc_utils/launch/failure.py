@@ -42,7 +42,6 @@ _NOISE = re.compile(
     r"slurmstepd: error: \*\*\* (STEP|JOB) .* CANCELLED|.*torch/distributed/elastic|=+$|-+$)"
 )
 _RAISED = re.compile(r"rank \d+ raised ")  # how the reason begins if a rank left an error report
-_FAILURE = re.compile(r"rank +: (\d+) \(local_rank.*\n *exitcode +: (-?\d+) ")  # in torchrun's list
 _SIZE = 65_536  # bytes of a log's end that are read
 
 
@@ -142,12 +141,6 @@ def _known(reason: str, log: str) -> Symptom | None:
     if finding and finding.kind == Kind.VAGUE and _RAISED.match(reason):
         finding = symptoms.first_cause(reason)
     return finding.symptom if finding and finding.is_known else None
-
-
-def of_torchrun(log: str) -> list[tuple[int, int]]:
-    """(rank, exit code) of the ranks that failed, as torchrun lists them at its end, the first one first."""
-    other_ranks, _, first = log.partition("Root Cause (first observed failure):")
-    return [(int(rank), int(code)) for part in (first, other_ranks) for rank, code in _FAILURE.findall(part)]
 
 
 def _silent(run: Path, failures: Sequence[tuple[int, int]], reported: set[int]) -> str:

@@ -33,7 +33,7 @@ from hpc_utils import provenance, signals, workspace
 from hpc_utils.config import ConfigError
 from hpc_utils.workspace import Launch
 
-from .process_tree import GRACE, die_with_parent, kill, log_to
+from .process_tree import GRACE, descendants, die_with_parent, kill, log_to
 
 if TYPE_CHECKING:
     import psutil
@@ -79,7 +79,7 @@ def run(module: str, *arguments: str, log: Path | None = None) -> int:
         process.join()
         return process.exitcode
     finally:
-        kill(_descendants(server))
+        kill(descendants(server))
 
 
 class LocalRanks:
@@ -159,7 +159,7 @@ class LocalRanks:
                 rank.join()
                 rank.close()
             self._port.close()
-            kill([process for process in _descendants(self._server) if self._is_ours(process, sessions)])
+            kill([process for process in descendants(self._server) if self._is_ours(process, sessions)])
 
     def _is_ours(self, process: psutil.Process, sessions: set[int]) -> bool:
         """Whether it is of this run; others may run beside it. A fork has the environment of the forkserver, but its rank's
@@ -183,15 +183,6 @@ def _require_loopback() -> None:
         raise ConfigError(
             f"ranks meet at 127.0.0.1, which this machine does not reach ({error}): `ip link set lo up`"
         ) from None
-
-
-def _descendants(pid: int) -> list:
-    import psutil
-
-    try:
-        return psutil.Process(pid).children(recursive=True)
-    except psutil.NoSuchProcess:
-        return []
 
 
 def _fork(

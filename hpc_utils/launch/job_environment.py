@@ -30,7 +30,7 @@ _SPECIAL = re.compile(r"""\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})|["$`\\]""", re
 
 def ranks_per_node(cluster: Cluster, node: NodeType, share: float | None = None) -> int:
     """The largest number of ranks on a node, one per device; `share`: of a core, that a rehearsal's device is."""
-    if cluster.share:
+    if cluster.machine.share:
         return 1
     if cluster.rehearsal:  # its nodes share this machine: Slurm does not know their real cores
         cores = max(1, len(provenance.core_groups()) // len(slurm_commands.nodes(node.partition)))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import csv
+import io
 from pathlib import Path
 from typing import NamedTuple
+
+import pandas as pd
 
 from hpc_utils import paths
 from hpc_utils.records.folder import MONITOR, state
@@ -41,23 +43,20 @@ def latest(run: Path) -> list[Sample]:
 
 def _latest(table: Path) -> list[Sample]:
     with table.open("rb") as file:
-        names = file.readline().decode().strip().split(",")
+        names = file.readline()
         begin = file.tell()
         file.seek(max(begin, table.stat().st_size - TAIL))
-        cut = file.tell() > begin  # within a row
-        lines = file.read().decode().splitlines(keepends=True)[cut:]
-    samples: dict[str, Sample] = {}
-    for row in csv.DictReader((line for line in lines if line.endswith("\n")), names):  # the last may be half written
-        host = row.pop("host")
-        device = row.pop("device")
-        time = float(row.pop("time"))
-        values = {name: float(cell) for name, cell in row.items() if cell and name != "throttle"}  # words
-        before = samples.pop(device, None)  # so that the order is that of the last rows
-        rates = [
-            (values[name] - before.values[name]) / (time - before.time)
-            if before and time > before.time and name in values and name in before.values
-            else None
-            for name in COUNTERS
-        ]
-        samples[device] = Sample(host, device, time, values, rates)
-    return list(samples.values())
+        if file.tell() > begin:  # within a row
+            file.readline()
+        whole = file.read().rpartition(b"\n")[0]  # the last row may be half written
+    samples = []
+    table_rows = pd.read_csv(io.BytesIO(names + whole)) if whole else pd.DataFrame({"device": []})
+    for device in table_rows.drop_duplicates("device", keep="last").device:  # in the order of the last rows
+        rows = table_rows[table_rows.device == device]
+        last = rows.iloc[-1]
+        values = last.drop(["host", "device", "time", "throttle"]).dropna().to_dict()
+        changes = rows[["time", *COUNTERS]].diff().iloc[-1]
+        known = changes[changes.notna() & (changes["time"] > 0)]
+        rates = [known[name] / known["time"] if name in known else None for name in COUNTERS]
+        samples.append(Sample(last["host"], device, last["time"], values, rates))
+    return samples

@@ -14,6 +14,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from signal import SIGTERM, Signals
 from typing import Any
@@ -25,17 +26,58 @@ from hpc_utils.records.folder import AlreadyComplete, RunFolder, read_json
 from hpc_utils.records.load import Refused, verify
 from hpc_utils.workspace import Launch
 
-from . import core_lock, exports, failure
+from . import core_lock, failure, rank_profiler
 from .external_launcher import ExternalLauncher
 from .forkserver import RANK, LocalRanks
 from .process_tree import GRACE
 from .rank import PARTIAL
-from .request import Request
+from .request import Layout, Request
 
 POLL = 0.05  # s between looks at the ranks
 LAST = 35.0  # s that ranks get after SIGTERM for a last checkpoint
 
+ENDPOINT = re.compile(r"--rdzv-endpoint=(.+):(\d+)")
+
 Watch = Callable[[dict, str], None]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where and how ranks are started.
+
+    Attributes:
+        launcher: the command that starts every rank, to which the module that a rank runs is appended, such as a job's
+            `srun ... torchrun ...`; (): the ranks are forked from the forkserver of this process, or started by their
+            loop's own launcher.
+        cold: each rank is a new process instead of a fork, as under nsys, ncu and py-spy.
+        is_gone: whether the claimant of a run, on another machine, has ended (see `records.claim`).
+    """
+
+    launcher: tuple[str, ...] = ()
+    cold: bool = False
+    is_gone: Callable[[Mapping[str, Any]], bool] = assume_alive
+
+    @property
+    def host(self) -> str:
+        """The address of this process for the ranks: in a job, that at which they meet, on the first node."""
+        return next((match[1] for word in self.launcher if (match := ENDPOINT.fullmatch(word))), "127.0.0.1")
+
+    def part(self, layout: Layout, number: int) -> Place:
+        """That of the job's run `number`, which shares the nodes with others: as many as `layout` has, from the first one."""
+        options = {"nodes": layout.nodes, "ntasks": layout.nodes, "nnodes": layout.nodes}
+        options |= {"nproc-per-node": layout.ranks_per_node}
+        words = []
+        for word in self.launcher:
+            name = word.removeprefix("--").partition("=")[0]
+            if match := ENDPOINT.fullmatch(word):
+                word = f"--rdzv-endpoint={match[1]}:{int(match[2]) + number}"
+            elif name in options:
+                word = f"--{name}={options[name]}"
+            words += [word, "--overlap", "--relative=0"] if word == "srun" else [word]
+        return replace(self, launcher=tuple(words))
+
+
+HERE = Place()
 
 
 class RunFailed(RuntimeError):
@@ -60,12 +102,10 @@ class RunStopped(RunFailed):
 
 def run(
     request: Request,
+    place: Place = HERE,
     *,
     redo: bool = False,
-    launcher: Sequence[str] = (),
-    cold: bool = False,
     watch: Watch = lambda progress, new: None,
-    is_gone: Callable[[Mapping[str, Any]], bool] = assume_alive,
 ) -> Path:
     """Run the request, wait for its end, and return the folder of the complete run.
 
@@ -74,11 +114,7 @@ def run(
 
     Args:
         redo: measure again from the beginning although the run is complete.
-        launcher: the command that starts every rank, to which the module that a rank runs is appended; by default
-            the ranks are forked from the forkserver of this process, or started by its loop's own launcher.
-        cold: each rank is a new process instead of a fork, as under nsys, ncu and py-spy.
         watch: called repeatedly with (progress.json's content, new lines of rank 0's log).
-        is_gone: whether the claimant of this run, on another machine, has ended (see `records.claim`).
 
     Raises:
         AlreadyComplete, ClaimedElsewhere: nothing was started.
@@ -89,10 +125,10 @@ def run(
         RunFailed: a rank raised or died, or the records contradict each other; every process has ended.
         KeyboardInterrupt: Ctrl-C; every process has ended.
     """
-    require_startable(request, redo=redo, launcher=launcher)
+    require_startable(request, place, redo=redo)
     # Listen to the end: a second signal must not prevent the outcome from being written.
     with lock_cores([request]), signals.listen() as received:
-        looks = attend(request, received, redo=redo, launcher=launcher, cold=cold, watch=watch, is_gone=is_gone)
+        looks = attend(request, received, place, redo=redo, watch=watch)
         with contextlib.closing(looks):
             try:
                 next(looks)
@@ -102,11 +138,11 @@ def run(
                 return end.value
 
 
-def require_startable(request: Request, *, redo: bool = False, launcher: Sequence[str] = ()) -> None:
+def require_startable(request: Request, place: Place, *, redo: bool = False) -> None:
     """Raise as `run` does where nothing would be started."""
     if not source_code.is_own(request.config.workload):
         datasets.verify(request.config.dataset)
-    if not launcher:  # else the ranks may be on other machines
+    if not place.launcher:  # else the ranks may be on other machines
         profilers.require(request.config.profile)
     if request.state == "complete" and not redo:
         raise AlreadyComplete(request.path)
@@ -115,13 +151,11 @@ def require_startable(request: Request, *, redo: bool = False, launcher: Sequenc
 def attend(
     request: Request,
     received: Sequence[Signals],
+    place: Place = HERE,
     *,
     redo: bool = False,
-    launcher: Sequence[str] = (),
-    cold: bool = False,
     turns: str = "",
     watch: Watch = lambda progress, new: None,
-    is_gone: Callable[[Mapping[str, Any]], bool] = assume_alive,
 ) -> Generator[None, float, Path]:
     """`run` as a generator, which yields before each look at the ranks and is sent how long (s) that look may wait.
 
@@ -133,19 +167,19 @@ def attend(
             f"the code of {request.config.workload} changed since {request.run_id} was planned: give the command again"
         )
     before = failure.stopped(request.path)
-    folder = _claim(request, redo, is_gone)
+    folder = _claim(request, redo, place.is_gone)
     path = folder.path
     state = "failed"
     reason = "the launcher was ended"
     try:
-        ranks = _start(request, path, launcher, cold=cold, turns=turns)
+        ranks = _start(request, path, place, turns)
         try:
             code = yield from _watch(ranks, path, watch, received)
         finally:
             ranks.end()
         state, reason = _outcome(path, code, ranks.failures, received)
         if state == "complete":
-            exports.finish(
+            rank_profiler.export_reports(
                 path,
                 request.layout.ranks,
                 is_hurried=lambda: bool(received),
@@ -230,20 +264,21 @@ def _claim(request: Request, redo: bool, is_gone: Callable[[Mapping[str, Any]], 
     return folder
 
 
-def _start(
-    request: Request, folder: Path, launcher: Sequence[str], *, cold: bool, turns: str
-) -> LocalRanks | ExternalLauncher:
+def _start(request: Request, folder: Path, place: Place, turns: str) -> LocalRanks | ExternalLauncher:
     """Start the ranks, or the launcher that starts them."""
     record = Launch(owner=str(folder), run=str(folder), turns=turns)
     environment = workspace.child_environment() | workspace.variables() | record.variables | {"PYTHONUNBUFFERED": "1"}
     arguments = [str(request.notebook), str(folder)]
+    launcher = place.launcher
     if not launcher and request.launcher:
         launcher = [*request.launcher.command(request.layout.ranks), sys.executable]
     if launcher:
         return ExternalLauncher([*launcher, "-m", RANK, *arguments], environment, folder)
     ranks = 0 if request.config.parallel == "none" else request.layout.ranks_per_node
     log = folder / "logs" / "launcher.log"
-    return LocalRanks(arguments, ranks, environment, log, cold=cold or request.starts_cold)
+    return LocalRanks(
+        arguments, ranks, environment, log, cold=place.cold or request.config.profile in profilers.PROGRAMS
+    )
 
 
 def _watch(

@@ -4,60 +4,23 @@ from __future__ import annotations
 
 import functools
 import itertools
-import re
 import socket
 import sys
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from signal import Signals
-from typing import Any
 
 from hpc_utils import signals
 from hpc_utils.plural import counted
 from hpc_utils.records import ClaimedElsewhere, claim
-from hpc_utils.records.claim import assume_alive
 
 from . import local, turns
-from .request import Layout, Request
+from .local import Place
+from .request import Request
 
 Todo = tuple[Request, bool]  # a run to make, and whether again although it is complete
 Failure = tuple[Request, local.RunFailed | ClaimedElsewhere]
-ENDPOINT = re.compile(r"--rdzv-endpoint=(.+):(\d+)")
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where ranks are started.
-
-    Attributes:
-        launcher: the job's `srun ... torchrun ...` (jobs/launch.sh), for its largest layout; (): on this machine.
-        cold, is_gone: as of `local.run`.
-    """
-
-    launcher: tuple[str, ...] = ()
-    cold: bool = False
-    is_gone: Callable[[Mapping[str, Any]], bool] = assume_alive
-
-    @property
-    def host(self) -> str:
-        """The address of this process for the ranks: in a job, that at which they meet, on the first node."""
-        return next((match[1] for word in self.launcher if (match := ENDPOINT.fullmatch(word))), "127.0.0.1")
-
-    def command(self, layout: Layout, number: int) -> list[str]:
-        """The launcher of the job's run `number`, which shares the nodes with others: as many as `layout` has, from the first one."""
-        options = {"nodes": layout.nodes, "ntasks": layout.nodes, "nnodes": layout.nodes}
-        options |= {"nproc-per-node": layout.ranks_per_node}
-        words = []
-        for word in self.launcher:
-            name = word.removeprefix("--").partition("=")[0]
-            if match := ENDPOINT.fullmatch(word):
-                word = f"--rdzv-endpoint={match[1]}:{int(match[2]) + number}"
-            elif name in options:
-                word = f"--{name}={options[name]}"
-            words += [word, "--overlap", "--relative=0"] if word == "srun" else [word]
-        return words
 
 
 def groups(todo: Sequence[Todo]) -> Iterator[list[Todo]]:
@@ -111,44 +74,37 @@ def together(group: Sequence[Todo], place: Place) -> Iterator[Failure]:
 def _begin(
     request: Request, redo: bool, place: Place, number: int, received: Sequence[Signals], address: str
 ) -> Generator[None, float, Path]:
-    launcher = place.command(request.layout, number)
-    local.require_startable(request, redo=redo, launcher=launcher)
-    options = {"launcher": launcher, "cold": place.cold, "turns": address, "is_gone": place.is_gone}
-    return local.attend(request, received, redo=redo, **options)
+    place = place.part(request.layout, number)
+    local.require_startable(request, place, redo=redo)
+    return local.attend(request, received, place, redo=redo, turns=address)
 
 
 def alone(run: Todo, place: Place) -> Iterator[Failure]:
-    """Make one run.
+    """Make one run, unless another process completes it meanwhile; one on this machine is waited for.
 
     Raises:
         RunStopped: a signal stopped it.
     """
     request, again = run
     try:
-        _make(request, again, place)
-    except local.RunStopped:
-        raise
-    except (local.RunFailed, ClaimedElsewhere) as error:
-        yield request, error
-
-
-def _make(request: Request, redo: bool, place: Place) -> None:
-    """Unless another process completes it meanwhile; one on this machine is waited for."""
-    try:
         with local.follow(request, lines=False) as watch:
-            launcher = place.command(request.layout, 0)
-            local.run(request, redo=redo, launcher=launcher, cold=place.cold, watch=watch, is_gone=place.is_gone)
+            local.run(request, place.part(request.layout, 0), redo=again, watch=watch)
     except local.AlreadyComplete:
         return
-    except ClaimedElsewhere:
+    except local.RunStopped:
+        raise
+    except local.RunFailed as error:
+        yield request, error
+    except ClaimedElsewhere as error:
         _, owner = claim.current(request.path)
         if owner and owner["host"] != socket.gethostname():
-            raise
+            yield request, error
+            return
         show("waiting: another process measures it")
         time.sleep(0.5)
         while request.state == "running":
             time.sleep(0.5)
-        _make(request, False, place)
+        yield from alone((request, False), place)
 
 
 def show(*lines: str) -> None:

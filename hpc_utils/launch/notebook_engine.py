@@ -48,7 +48,10 @@ class InProcessEngine(Engine):
                     continue
                 nb_man.cell_start(cell, index)
                 # Written to the terminal or log at once; into the notebook when the cell ends.
-                with _Tee.streams(outputs.add):
+                with (
+                    contextlib.redirect_stdout(_Tee("stdout", sys.stdout, outputs.add)),
+                    contextlib.redirect_stderr(_Tee("stderr", sys.stderr, outputs.add)),
+                ):
                     shell.run_cell(cell.source, store_history=True)
                 cell.outputs = outputs.take()
                 cell.execution_count = shell.execution_count - 1
@@ -180,15 +183,6 @@ class _Tee:
         self._name = name
         self._beneath = beneath
         self._keep = keep
-
-    @classmethod
-    @contextlib.contextmanager
-    def streams(cls, keep: Callable[[dict], None]) -> Iterator[None]:
-        with (
-            contextlib.redirect_stdout(cls("stdout", sys.stdout, keep)),
-            contextlib.redirect_stderr(cls("stderr", sys.stderr, keep)),
-        ):
-            yield
 
     def write(self, text: str) -> int:
         if text:

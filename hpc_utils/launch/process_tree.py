@@ -75,6 +75,16 @@ def find_processes(matches: Callable[[Launch], bool]) -> Iterator[psutil.Process
                 yield process
 
 
+def descendants(pid: int) -> list[psutil.Process]:
+    """Every process below `pid`, without itself."""
+    import psutil
+
+    try:
+        return psutil.Process(pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+
+
 def end_tree(process: subprocess.Popen, owner: str, grace: float = GRACE) -> None:
     """SIGTERM to `process`; after `grace` seconds SIGKILL to it and to all other processes of the launch `owner`.
 

@@ -24,7 +24,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from hpc_utils import launcher, signals, workspace
+from hpc_utils import launcher, profilers, signals, workspace
 from hpc_utils.launch import rank_profiler
 from hpc_utils.launch.external_launcher import receive_signals
 from hpc_utils.launch.failure import STOPPED, without_colours
@@ -51,8 +51,8 @@ def main(notebook: Path, folder: Path) -> None:
         rank_profiler.settle(record.profiler)
     else:
         die_with_parent(record.parent)
-    if rank_profiler.is_wanted(request["config"], record):
-        _end(_under_profiler(request["config"], notebook, folder, rank))
+        if request["config"]["profile"] in profilers.STARTING:
+            _end(_under_profiler(request["config"], notebook, folder, rank))
     arguments = request.get("arguments")
     if arguments is None:
         signals.remember()  # until training listens

@@ -5,6 +5,9 @@
 The process in front passes signals on to the one that trains, which nsys does not do, and ends with its exit
 code or signal. If it is killed, the one that trains ends, and then nsys by itself: a killed nsys may leave a lock in
 /dev/shm, and then no nsys starts on that node any more. The profiler's output is in `logs/profiler<rank>.log`.
+
+After the run the launcher exports each nsys report to SQLite tables next to it, which can be read without nsys: only an
+nsys at least as new as the one that wrote a report can open it.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,19 +30,15 @@ from typing import Any
 from hpc_utils import file_lock, profilers, provenance, signals, workspace
 from hpc_utils.config import ConfigError
 from hpc_utils.records.atomic import umask
-from hpc_utils.records.folder import PROFILE
-from hpc_utils.workspace import Launch, Profiler
+from hpc_utils.records.folder import PROFILE, RunFolder, profiled_files, read_json
+from hpc_utils.workspace import Profiler
 
 from . import process_tree
 from .failure import last_words
 
 POLL = 0.1  # s
+LIMIT = 900  # s for one export
 PATIENCE = 20.0  # s that a profiler gets to start the rank, and its own processes to end
-
-
-def is_wanted(config: Mapping[str, Any], record: Launch) -> bool:
-    """Whether a rank of such a run is to be started by a profiler, and is not yet."""
-    return config.get("profile") in profilers.STARTING and not record.profiler
 
 
 def run(config: Mapping[str, Any], python: Sequence[str], folder: Path, rank: int) -> int:
@@ -48,7 +48,7 @@ def run(config: Mapping[str, Any], python: Sequence[str], folder: Path, rank: in
         ConfigError: that profiler is not here, or did not start the rank.
     """
     profile = config["profile"]
-    gpu = _on_gpu(config)
+    gpu = config["device"] == "cuda" or (config["device"] == "auto" and bool(provenance.hardware().gpus))
     (folder / PROFILE).mkdir(exist_ok=True)
     report = folder / PROFILE / f"rank{rank}"
     command = [*profilers.command(profile, report, gpu=gpu), sys.executable, *python]
@@ -150,6 +150,49 @@ def _under(mark: Profiler) -> Iterator[tuple[float, int, str]]:
             yield process.create_time(), process.pid, process.exe()
 
 
-def _on_gpu(config: Mapping[str, Any]) -> bool:
-    device = config.get("device")
-    return device == "cuda" or (device == "auto" and bool(provenance.hardware().gpus))
+def export_reports(folder: Path, ranks: int, *, is_hurried: Callable[[], bool], say: Callable[[str], None]) -> None:
+    """Export the reports of a complete run under nsys or ncu, and record files and errors in `run.json`.
+
+    A failure is a remark of the run, no error: the measurement itself is complete.
+
+    Args:
+        is_hurried: whether the job has received a signal to end: then the rest is skipped. say: called with lines of
+            progress.
+    """
+    run = read_json(folder / "run.json")
+    profile = run["config"].get("profile")
+    if profile not in profilers.STARTING:
+        return
+    reports = [folder / PROFILE / f"rank{rank}.{profile}-rep" for rank in range(ranks)]
+    remarks = [
+        f"{profile} left no report of {report.stem}: {last_words(folder / 'logs' / f'profiler{rank}.log', 40)}"
+        for rank, report in enumerate(reports)
+        if not report.is_file()
+    ]
+    if profile == "nsys":
+        say(f"profile: exporting {len(reports)} reports")
+        with ThreadPoolExecutor(max(1, len(provenance.core_groups()))) as pool:
+            errors = pool.map(lambda report: _export(report, is_hurried), filter(Path.is_file, reports))
+            remarks += filter(None, errors)
+    for remark in remarks:
+        say(f"profile: {remark}")
+    run["remarks"] = [*run.get("remarks", ()), *remarks]
+    run["profiled"] = {**(run.get("profiled") or {}), "files": profiled_files(folder)}
+    RunFolder(folder).write_json("run.json", run)
+
+
+def _export(report: Path, is_hurried: Callable[[], bool]) -> str:
+    """Write `report` as <rank>.sqlite; returns why it could not be written."""
+    if is_hurried():
+        return f"{report.name} was not exported: the job received a signal to end"
+    unfinished = report.with_name(f".{report.stem}.sqlite")
+    options = ["--type=sqlite", "--force-overwrite=true"]
+    try:
+        command = [profilers.program("nsys"), "export", *options, f"--output={unfinished}", str(report)]
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT)
+    except (ConfigError, OSError, subprocess.SubprocessError) as error:
+        return f"{report.name} was not exported: {error}"
+    if not unfinished.is_file():
+        return f"{report.name} was not exported: {' '.join((done.stdout + done.stderr).split()[-40:])}"
+    unfinished.replace(report.with_suffix(".sqlite"))
+    return ""

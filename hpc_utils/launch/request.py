@@ -78,11 +78,6 @@ class Request:
         return prepare(self.notebook, self.inject, self.layout, needs_data=False).run_id == self.run_id
 
     @property
-    def starts_cold(self) -> bool:
-        """Whether its ranks are new processes: a profiler starts them itself."""
-        return self.config.profile in profilers.PROGRAMS
-
-    @property
     def on_gpus(self) -> bool:
         """Whether the run takes GPUs of this machine."""
         return self.config.device != "cpu" and bool(provenance.hardware().gpus)

@@ -105,15 +105,14 @@ def _by_hand(submitted: Collection[str]) -> list[Entry]:
         jobs = [job for job in slurm_commands.of_folder(hand.path) if not job.name.startswith(OURS)]
     except slurm_commands.SlurmError:  # no Slurm here
         return []
-    runs = [folder for folder in paths.runs().glob("*") if folder.name not in submitted] if jobs else []
-    job_records = {folder: (read_json(folder / "provenance.json") or {}).get("job") or {} for folder in runs}
+    made: dict[tuple[str, str], list[Path]] = {}
+    for folder in paths.runs().glob("*") if jobs else ():
+        job_record = (read_json(folder / "provenance.json") or {}).get("job") or {}
+        if folder.name not in submitted:
+            made.setdefault((job_record.get("id"), job_record.get("name")), []).append(folder)
     hand_entries = []
     for job in jobs:
-        folders = [
-            folder
-            for folder, job_record in job_records.items()
-            if (job_record.get("id"), job_record.get("name")) == (job.id, job.name)
-        ]
+        folders = made.get((job.id, job.name), [])
         if not job.state.is_over:
             folders = [folder for folder in folders if state(folder) == "running"]
         # One that made no run here may be of other results.

@@ -22,7 +22,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from pydantic import Field, model_validator
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from hpc_utils import datasets, paths, provenance, signals, source_code, toml_config
 from hpc_utils.config import ConfigError, RunConfig, plain
@@ -37,6 +37,7 @@ from hpc_utils.toml_config import Strict
 
 from . import measure
 from .ablation import Ablation
+from .local import Place
 from .measure import show
 from .parameters import defaults, find_notebook
 from .request import Request, prepare
@@ -60,16 +61,16 @@ class Study(Strict):
 
     title: str
     about: str = ""
-    repeats: int = Field(1, ge=1)
-    precision: float | None = Field(None, gt=0)
-    at_most: int = Field(8, ge=1)
-    minutes: float | None = Field(None, gt=0)
+    repeats: PositiveInt = 1
+    precision: PositiveFloat | None = None
+    at_most: PositiveInt = 8
+    minutes: PositiveFloat | None = None
     parameters: dict[str, Any] = Field({})
     series: list[Series] = Field([])
     ablation: Ablation | None = Field(None, alias="ladder")
     ladder_of: str = ""
     chapters: list[ReportChapter] = Field([])
-    targets: Targets = Field(Targets())
+    targets: Targets = Targets()
 
     @model_validator(mode="after")
     def _runs_something(self) -> Study:
@@ -185,12 +186,8 @@ class Plan:
                 reason = f"study, parameters or code changed; `{self.command}` measures what replaces them"
                 yield f"{counted(len(left_out), 'former run')} left out ({names}): {reason}"
 
-    def selected(self, only: Mapping[str, Any]) -> set[str]:
-        """The ids of the runs whose series, ranks, repeat and parameters have these values.
-
-        Raises:
-            StudyError: none has.
-        """
+    def _selected(self, only: Mapping[str, Any]) -> list[Request]:
+        """The runs whose series, ranks, repeat and parameters have these values; StudyError if none has."""
         points = [
             (
                 point.request.run_id,
@@ -205,7 +202,8 @@ class Plan:
             points = [point for point in points if point[1].get(name) == value]
             if not points:
                 raise StudyError(f"{self.name}: no run has {name}={value}; it is {' or '.join(values)}")
-        return {run_id for run_id, _ in points}
+        run_ids = {run_id for run_id, _ in points}
+        return [run for run in self.requests if run.run_id in run_ids]
 
     def to_do(
         self, *, redo: bool = False, outdated: bool = False, only: Mapping[str, Any] = MappingProxyType({})
@@ -213,13 +211,9 @@ class Plan:
         """The runs to make, `only` the selected ones: those not complete or damaged; also those of other code (`outdated`), or all
         (`redo`)."""
         outdated_runs = self._of_other_code() if outdated else ()
-        requests = self.requests
-        if only:
-            selected = self.selected(only)
-            requests = [run for run in requests if run.run_id in selected]
         return [
             run
-            for run in requests
+            for run in self._selected(only)
             if (redo and run.config.repeat <= self.repeats)
             or run.state != "complete"
             or run.run_id in outdated_runs
@@ -524,7 +518,7 @@ def execute(
     begun = time.monotonic()
     failed = []
     done = 0
-    place = measure.Place(cold=cold)
+    place = Place(cold=cold)
     for group in measure.groups(todo):
         pace = (time.monotonic() - begun) / done if done else 0.0
         left = f", about {pace * (len(todo) - done) / 60:.1f} min left" if pace else ""

@@ -53,7 +53,11 @@ def draft(workload: str, devices: int | None = None) -> str:
     gpus = len(provenance.hardware().gpus)
     devices = devices or gpus or len(provenance.core_groups())
     ranks = [world for world in (1, 2, 4, MOST_RANKS) if world <= devices]
-    is_script = workload.endswith(".py")
+    if is_script := workload.endswith(".py"):
+        config, _ = parameters.of_script(parameters.find_notebook(Path(workload)), {})
+        described = {"batch": config.batches(1)[0]}
+    else:
+        described = _of_workload(workload, ranks[-1], on_gpu=bool(gpus))
     return job_environment.render_template(
         "study_draft.toml.j2",
         workload=workload,
@@ -62,13 +66,8 @@ def draft(workload: str, devices: int | None = None) -> str:
         ranks=ranks,
         most=counted(ranks[-1], "rank"),
         is_script=is_script,
-        **(_of_script(Path(workload)) if is_script else _of_workload(workload, ranks[-1], on_gpu=bool(gpus))),
+        **described,
     )
-
-
-def _of_script(script: Path) -> dict[str, Any]:
-    config, _ = parameters.of_script(parameters.find_notebook(script), {})
-    return {"batch": config.batches(1)[0]}
 
 
 def _of_workload(workload: str, most_ranks: int, *, on_gpu: bool) -> dict[str, Any]:

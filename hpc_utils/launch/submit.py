@@ -153,17 +153,16 @@ def read_task(path: Path, number: int) -> list[tuple[Request, bool]]:
     Raises:
         ConfigError: one is another run by now: code or cluster changed since it was submitted.
     """
-    return [_read_point(path, point) for point in json.loads(path.read_text()) if point["task"] == number]
-
-
-def _read_point(path: Path, point: dict[str, Any]) -> tuple[Request, bool]:
-    request = prepare(Path(point["notebook"]), point["parameters"], Layout(*point["layout"]), needs_data=False)
-    if request.run_id != point["run_id"]:
-        raise ConfigError(
-            f"{path}: a point was submitted as {point['run_id']}, but here it is {request.run_id}: the notebook, "
-            f"the configuration's defaults or HPC_CLUSTER changed since; submit it again"
-        )
-    return request, point["redo"]
+    todo = []
+    for point in (point for point in json.loads(path.read_text()) if point["task"] == number):
+        request = prepare(Path(point["notebook"]), point["parameters"], Layout(*point["layout"]), needs_data=False)
+        if request.run_id != point["run_id"]:
+            raise ConfigError(
+                f"{path}: a point was submitted as {point['run_id']}, but here it is {request.run_id}: the notebook, "
+                f"the configuration's defaults or HPC_CLUSTER changed since; submit it again"
+            )
+        todo.append((request, point["redo"]))
+    return todo
 
 
 class Group(NamedTuple):
@@ -247,9 +246,11 @@ def target_on(cluster: Cluster, node: NodeType, study_name: str, variant: Varian
     most_nodes = len(slurm_commands.nodes(node.partition)) if cluster.rehearsal else node.most_nodes
     fixed_links = Target.fixed_links
     if cluster.rehearsal:
-        fixed_links = "its nodes have no links of their own (those need root)" if cluster.links is None else ""
-    if cluster.links:
-        fixed_links = f"they are limited to {cluster.links} by hand: `hpc cluster shape --rate none` lifts that"
+        fixed_links = (
+            "its nodes have no links of their own (those need root)" if cluster.machine.links is None else ""
+        )
+    if links := cluster.machine.links:
+        fixed_links = f"they are limited to {links} by hand: `hpc cluster shape --rate none` lifts that"
     return Target(
         hardware=cluster.hardware_id(node.name),
         ranks_per_node=job_environment.ranks_per_node(cluster, node, parameters.get("cores_per_rank")),
@@ -268,7 +269,7 @@ def target_on(cluster: Cluster, node: NodeType, study_name: str, variant: Varian
         matrix=overrides.matrix,
         variant=variant,
         command=shlex.join(command),
-        setup=cluster.setup,
+        setup=cluster.machine.setup,
         cluster_file=file(cluster.source),
     )
 
@@ -312,18 +313,15 @@ def submit(
     cluster: Cluster,
     node_type: str = "",
     *,
-    variant: Variant = PLAIN,
-    further: Mapping[str, int] = MappingProxyType({}),
-    in_turn: bool = False,
     redo: bool = False,
     announce: Callable[[Draft], None] = lambda draft: None,
-    **again: Any,
+    **options: Any,
 ) -> tuple[Draft, Submission | None]:
     """Submit the missing runs: an array for each group, then the report after all of them and the queued ones, however they
     ended.
 
     Returns what was planned, and the submission (None if nothing was missing). `announce` is called before the first
-    job.
+    job; `options` are those of `draft`.
 
     Raises:
         as `draft`; SlurmError: Slurm does not answer, or refused a job. Earlier jobs of the submission remain and are
@@ -331,15 +329,14 @@ def submit(
     """
     paths.submissions().mkdir(parents=True, exist_ok=True)
     with file_lock.hold(paths.submissions() / ".lock"):  # no run is submitted twice
-        planned = draft(
-            name, cluster, node_type, queued=queued(), variant=variant, further=further, in_turn=in_turn,
-            redo=redo, **again,
-        )  # fmt: skip
+        planned = draft(name, cluster, node_type, queued=queued(), redo=redo, **options)
         announce(planned)
         planned.plan.write(planned.index)
         if not planned.groups:
             return planned, None
-        submission = Submission.begin(name, planned.index, cluster.source, planned.node.name, variant)
+        submission = Submission.begin(
+            name, planned.index, cluster.source, planned.node.name, planned.plan.target.variant
+        )
         job_environment.write_environment(submission.path, cluster, planned.node)
         for number, group in enumerate(planned.groups, 1):
             options, points, variables = _array(planned, submission.path, number, submission.job_name)

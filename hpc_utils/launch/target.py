@@ -120,8 +120,12 @@ class Target:
             return f"link_gbit={parameters['link_gbit']:g} on {self.hardware}: {why}"
         if why := self._cannot_profile(profile):
             return f"profile={profile} on {self.hardware}: {why}"
-        if parameters.get("cores_per_rank") and (why := self._cannot_share(device)):
-            return f"cores_per_rank={parameters['cores_per_rank']} on {self.hardware}: {why}"
+        if share := parameters.get("cores_per_rank"):
+            why = "a share of a core is a device of the CPU"
+            if device != "cuda":
+                why = device_share.unavailable() if self.is_here else ""
+            if why:
+                return f"cores_per_rank={share} on {self.hardware}: {why}"
         on_cpu = device == "cpu" or (self.is_here and device != "cuda" and not provenance.hardware().gpus)
         why = capability.of_precision(precision, self.precisions)
         if on_cpu and self.is_here and (precision == "bf16" or not self.precisions):  # a rehearsal's file lists fp16
@@ -154,8 +158,3 @@ class Target:
             except ConfigError as error:
                 return str(error).partition(": ")[2]
         return ""
-
-    def _cannot_share(self, device: object) -> str:
-        if device == "cuda":
-            return "a share of a core is a device of the CPU"
-        return device_share.unavailable() if self.is_here else ""

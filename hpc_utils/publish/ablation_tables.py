@@ -8,7 +8,7 @@ import pandas as pd
 
 from hpc_utils.analyze import ablation, stats
 
-from .formatting import ABSENT
+from .formatting import ABSENT, bracketed
 from .quantities import quantity
 from .tables import Row, Writer, text_table
 
@@ -17,11 +17,9 @@ MACHINE = ["hardware_id", "digest", "load", "date"]  # columns of a bench table 
 
 def factor(row: Row, name: str) -> str:
     """`1.34 [1.30, 1.38], faster`: the factor in the column `name` with its interval, and the verdict on it."""
-    value, low, high = (row[end] for end in stats.columns([name]))
-    if pd.isna(value):
-        return ABSENT
-    interval = f" [{low:.2f}, {high:.2f}]" if pd.notna(low) else ""
-    return f"{value:.2f}{interval}, {ablation.verdict(low, high)}"
+    ends = [row[end] for end in stats.columns([name])]
+    written = bracketed(*ends, "{:.2f}".format)
+    return f"{written}, {ablation.verdict(*ends[1:])}" if written else ABSENT
 
 
 def _more_memory(row: Row) -> str:

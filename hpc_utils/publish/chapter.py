@@ -194,7 +194,8 @@ class Chapter:
         """Add evidence of the whole chapter, besides runs: files of the project, or of the set."""
         for file in map(Path, files):
             inside = file.is_relative_to(self.results)
-            self.files.append(file.relative_to(self.results).as_posix() if inside else exports.of_project(file))
+            home = self.results if inside else paths.root()
+            self.files.append(exports.PROJECT * (not inside) + (home / file).relative_to(home).as_posix())
 
     def close(self) -> str:
         """Write `exports/<stem>.json`; returns a line about it for the notebook."""

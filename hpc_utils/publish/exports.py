@@ -139,11 +139,6 @@ def note_execution(results: Path, notebook: Path) -> None:
             atomic.write_text(path, text(page | {EXECUTED: fingerprint.of_file(notebook)}))
 
 
-def of_project(path: str | Path) -> str:
-    """The name of a file of the clone as evidence; `path`: absolute, or from the clone's root."""
-    return f"{PROJECT}{(paths.root() / path).relative_to(paths.root()).as_posix()}"
-
-
 def place(name: str, results: Path) -> Path:
     """The path of a piece of evidence: in the set, or (`project:`) in the clone."""
     return paths.root() / name.removeprefix(PROJECT) if name.startswith(PROJECT) else Path(results) / name

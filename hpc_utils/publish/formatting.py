@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+import tomllib
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 
 from hpc_utils.analyze.value import Value
 
@@ -18,27 +20,8 @@ TINY = 1e-3  # smaller values are written with a power of ten
 POWER_DIGITS = 2  # and with this many digits
 NEGLIGIBLE = 1e-3  # a smaller share without an interval is written as "< 0.1 %"
 RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-
-_PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1, ""))
-_PLAIN = "samples/s device-hours node-hours core-hours W °C ms person-months EUR"
-# {base unit: (from, divided by, symbol) in falling order}: the first step that the size reaches is used.
-UNITS = {
-    "share": [(0, 0.01, "%")],
-    "points": [(0, 0.01, "points")],  # a difference of two shares
-    "ratio": [(0, 1, "")],
-    "count": [(0, 1, "")],
-    "1/s": [(0, 1, "")],  # of a quantity whose name ends in "per second"
-    "text": [(0, 1, "")],
-    "s": [(7200, 3600, "h"), (120, 60, "min"), (1, 1, "s"), (1e-3, 1e-3, "ms"), (1e-6, 1e-6, "µs"), (0, 1e-9, "ns")],
-    "ns": [(0, 1e6, "ms")],
-    "s/B": [(1, 1, "s/B"), (1e-3, 1e-3, "ms/B"), (1e-6, 1e-6, "µs/B"), (0, 1e-9, "ns/B")],
-    "kWh": [(1, 1, "kWh"), (1e-3, 1e-3, "Wh"), (0, 1e-6, "mWh")],
-    **{
-        unit: [*((scale, scale, prefix + unit) for scale, prefix in _PREFIXES), (0, 1, unit)]
-        for unit in ("B", "B/s", "bit/s", "flop/s", "flop")
-    },
-    **{unit: [(0, 1, unit)] for unit in _PLAIN.split()},
-}
+# {base unit: [from, divided by, symbol] in falling order}
+UNITS = tomllib.loads(Path(__file__).with_name("units.toml").read_text(encoding="utf-8"))
 
 
 class FormatError(ValueError):
@@ -55,6 +38,18 @@ def number(value: float) -> str:
 def first_names(names: Sequence[str], most: int = 3) -> str:
     """`one, two, three and 4 more`."""
     return ", ".join(names[:most]) + f" and {len(names) - most} more" * (len(names) > most)
+
+
+def bracketed(value: float, low: float, high: float, write: Callable[[float], str] = "{:.3g}".format) -> str:
+    """`92.1 [90.3, 93.8]`; the value alone without an interval, nothing without a value."""
+    if math.isnan(value):
+        return ""
+    return write(value) if math.isnan(low) else f"{write(value)} [{write(low)}, {write(high)}]"
+
+
+def scheme(parallel: str) -> str:
+    """`DDP`, or `no group` for one process without a process group."""
+    return "no group" if parallel == "none" else parallel.upper()
 
 
 def aligned(lines: Sequence[Sequence[str]], right: Iterable[int] = ()) -> list[str]:

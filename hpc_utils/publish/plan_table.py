@@ -69,9 +69,7 @@ def plain(table: pd.DataFrame, notes: Iterable[str], caption: str) -> str:
 def interval_text(name: str) -> tables.Writer:
     """Writes the value of a column with its interval: `12.3 [5.6, 1,234]`; nothing where there is none."""
 
-    def write(row: tables.Row) -> str:
-        numbers = [row[column] for column in stats.columns([name])]
-        value, low, high = (f"{number:,.0f}" if number >= 1000 else f"{number:.3g}" for number in numbers)
-        return f"{value} [{low}, {high}]" if pd.notna(numbers[0]) else ""
+    def rounded(number: float) -> str:
+        return f"{number:,.0f}" if number >= 1000 else f"{number:.3g}"
 
-    return write
+    return lambda row: formatting.bracketed(*(row[column] for column in stats.columns([name])), rounded)

@@ -55,7 +55,7 @@ def catalogue() -> Mapping[str, Quantity]:
         for name, declared in tomllib.loads(file.read_text()).items():
             quantity = Quantity(**{"label": name.replace("_", " ")} | declared)
             if quantity.unit not in UNITS:
-                raise ValueError(f"{file}: the unit {quantity.unit} of {name!r} is not in publish/formatting.py")
+                raise ValueError(f"{file}: the unit {quantity.unit} of {name!r} is not in publish/units.toml")
             if quantities.setdefault(name, quantity) != quantity:
                 raise ValueError(
                     f"{file} declares {name!r} otherwise than another quantities.toml: rename the column"

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .formatting import ABSENT, aligned, number
+from .formatting import ABSENT, aligned, bracketed, number
 
 if TYPE_CHECKING:
     from hpc_utils.analyze.reproduction import Judgement
@@ -56,8 +56,7 @@ def _row(judgement: Judgement) -> tuple[str, ...]:
     old_text, new_text = (
         ABSENT if math.isnan(value) else number(value * scale) for value in (judgement.then, judgement.now)
     )
-    ratio = "" if math.isnan(judgement.ratio) else f"{judgement.ratio:.3f}"
-    ratio += "" if math.isnan(judgement.low) else f" [{judgement.low:.3f}, {judgement.high:.3f}]"
+    ratio = bracketed(judgement.ratio, judgement.low, judgement.high, "{:.3f}".format)
     return (
         name,
         old_text,

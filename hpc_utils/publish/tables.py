@@ -17,7 +17,7 @@ from hpc_utils.provenance.system import markdown_table
 from hpc_utils.records.identity import SAME, task
 
 from .exports import BEHIND
-from .formatting import ABSENT, UNITS, number, text
+from .formatting import ABSENT, UNITS, number, scheme, text
 from .plots import drawing
 from .quantities import catalogue, quantity
 
@@ -115,8 +115,13 @@ def _cell(row: Row, column: str, by_row: bool) -> str:
 
 
 def plain(column: str) -> Writer:
-    """Writes the number in `column`."""
-    return lambda row: ABSENT if pd.isna(row[column]) else f"{row[column]:g}"
+    """Writes the number or the text in `column`."""
+
+    def write(row: Row) -> str:
+        value = row[column]
+        return ABSENT if pd.isna(value) else value if isinstance(value, str) else f"{value:g}"
+
+    return write
 
 
 def markdown(rows: pd.DataFrame) -> str:
@@ -136,8 +141,11 @@ def latex(rows: pd.DataFrame, caption: str) -> str:
 
 
 def _devices(row: Row) -> str:
-    group = "no group" if row["parallel"] == "none" else str(row["parallel"]).upper()
-    return f"{row['world_size']}" if row["world_size"] > 1 or pd.isna(row["parallel"]) else f"1 ({group})"
+    return (
+        f"{row['world_size']}"
+        if row["world_size"] > 1 or pd.isna(row["parallel"])
+        else f"1 ({scheme(row['parallel'])})"
+    )
 
 
 def _throughput(row: Row) -> str:
@@ -149,13 +157,13 @@ def _throughput(row: Row) -> str:
 WORKSHOP: dict[str, Writer] = {
     "curve": curve,
     "devices": _devices,
-    "nodes x ranks": lambda row: ABSENT if pd.isna(row["layout"]) else row["layout"],
+    "nodes x ranks": plain("layout"),
     "batch per device": plain("batch_per_device"),
     "global batch": plain("global_batch"),
     "throughput (samples/s)": _throughput,
     "time per step (ms)": measured("step_seconds", 1e3),
     "time per epoch (s)": measured("epoch_seconds"),
-    "baseline": lambda row: ABSENT if pd.isna(row["baseline"]) else row["baseline"],
+    "baseline": plain("baseline"),
     "speed-up": measured("speedup"),
     "efficiency (%)": measured("efficiency", 100),
     "peak memory per device (MiB)": measured("peak_bytes", 1 / 2**20),
@@ -198,6 +206,6 @@ def _memory(row: Row) -> str:
 
 
 def _configuration(row: Row) -> str:
-    group = "no group" if row["parallel"] == "none" else str(row["parallel"]).upper()
+    group = scheme(row["parallel"])
     trained = task({**row, "settings": ""})  # they are named apart
     return f"{trained}, {row['precision']}, {row['world_size']} ({group}) x {row['batch_per_device']:g}"

@@ -83,13 +83,11 @@ class Nodes:
 
     def shape(self, rate: str | None) -> None:
         """Limit every node's link to `rate`, both ways; None lifts the limit. ClusterError if a run measures at another rate."""
-        self._require(rate)
         self._limit(rate)
         self.by_hand = rate
 
     def hold(self, connection: socket.socket, rate: str | None, by: str) -> None:
         """Limit them to `rate` until `connection` ends; ClusterError if a run measures at another rate."""
-        self._require(rate)
         self._limit(rate)
         self.held[connection] = by
 
@@ -102,18 +100,16 @@ class Nodes:
                 traceback.print_exc()
         connection.close()
 
-    def _require(self, rate: str | None) -> None:
-        if self.held and rate != self.rate:
+    def _limit(self, rate: str | None) -> None:
+        """All of them or none: ClusterError if one cannot be limited, and the others are then as before."""
+        if rate == self.rate:
+            return
+        if self.held:
             runs = ", ".join(self.held.values())
             raise ClusterError(
                 f"the links stay {self.rate or 'as fast as this machine'} while {runs} is measured over them: "
                 "wait for its end"
             )
-
-    def _limit(self, rate: str | None) -> None:
-        """All of them or none: ClusterError if one cannot be limited, and the others are then as before."""
-        if rate == self.rate:
-            return
         on = self.on()
         try:
             for name, pid in on.items():
@@ -264,7 +260,7 @@ def main(folder: Path) -> None:
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         if not keeper.plan.flat:
-            network.unplug_uplink()
+            network.ip("link", "del", "uplink", check=False)  # the cable to the host, both its ends
         processes.kill_descendants(os.getpid())
         if failed:
             folders.leave_only_logs(folder)

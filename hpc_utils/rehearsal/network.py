@@ -99,11 +99,6 @@ def configure(ip_address: str) -> None:
     _batch("link set lo up", f"addr add {ip_address}/24 dev eth0", "link set eth0 up")
 
 
-def unplug_uplink() -> None:
-    """Inside the cluster's namespace: remove the cable to the host, both its ends."""
-    ip("link", "del", "uplink", check=False)
-
-
 def cut(node: str, ip_address: str) -> None:
     """Inside the cluster's namespace: remove the node's cable, so that no connection is closed in order.
 

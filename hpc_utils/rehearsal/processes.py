@@ -9,6 +9,8 @@ from pathlib import Path
 
 import psutil
 
+from hpc_utils.launch.process_tree import descendants
+
 
 def alive(process: psutil.Process) -> bool:
     """Whether it runs. A zombie does not: where process 1 does not reap, an ended daemon stays a zombie."""
@@ -24,20 +26,12 @@ def kill(process: psutil.Process) -> None:
         process.kill()
 
 
-def descendants(pid: int) -> list[psutil.Process]:
-    """Every living process below `pid`, without itself."""
-    try:
-        return list(filter(alive, psutil.Process(pid).children(recursive=True)))
-    except psutil.NoSuchProcess:
-        return []
-
-
 def kill_descendants(pid: int) -> None:
     """SIGKILL everything below `pid` at once, until nothing is left.
 
     Reparented processes are below `pid` only if it adopts orphans.
     """
-    while below := descendants(pid):
+    while below := list(filter(alive, descendants(pid))):
         for descendant in below:
             kill(descendant)
         time.sleep(0.005)

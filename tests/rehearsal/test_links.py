@@ -92,7 +92,7 @@ def test_who_measures_holds_the_links_until_the_end(linked: Cluster, monkeypatch
     with linked.holding("100mbit", by="mine"):
         status = linked.status()
         assert (status.rate, status.held) == ("100mbit", ["mine"])
-        assert as_rehearsed(clusters.read_cluster("rehearsal")).links == "200mbit"
+        assert as_rehearsed(clusters.read_cluster("rehearsal")).machine.links == "200mbit"
         with pytest.raises(ClusterError, match="while mine is measured"):
             linked.shape(None)
         with pytest.raises(ClusterError, match="while mine is measured"), linked.holding("1gbit", by="other"):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from collections.abc import Container
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,14 +28,7 @@ from .project import ProjectError
 
 FOLDER = Path(__file__).parent / "templates"
 ALIAS = "mine"  # of results/
-# {name: (file, template of paper.toml, more that the file reads)}
-TEMPLATES: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "page": ("page.md.j2", "report", {}),
-    "paper": ("paper.md.j2", "report", {}),
-    "proposal": ("proposal.md.j2", "proposal", {"short": False}),
-    "proposal-500": ("proposal.md.j2", "proposal", {"short": True}),
-    "pitch": ("pitch.md.j2", "slides", {}),
-}
+TEMPLATES = tomllib.loads(Path(__file__).with_name("drafts.toml").read_text())
 LABELS = ("plan-", "profiling-", "speed-")  # of tables and figures of other chapters than 03 and 06
 # Of chapters 03 and 06.
 TABLES = ("summary", "efficiency", "throughput", "targets", "unit-rates", "learned")
@@ -144,7 +138,7 @@ def write_draft(root: Path, results: Path, name: str, study: str = "", template:
     if places.get(alias, set_folder) != set_folder:
         raise ProjectError(f"{toml}: {alias} is another folder than {results}: give that a name in [sets]")
 
-    file, kind, content = TEMPLATES[template]
+    chosen = TEMPLATES[template]
     environment = jinja2.Environment(
         undefined=jinja2.StrictUndefined, trim_blocks=True, comment_start_string="{##", keep_trailing_newline=True,
         loader=jinja2.FileSystemLoader(FOLDER),
@@ -156,9 +150,11 @@ def write_draft(root: Path, results: Path, name: str, study: str = "", template:
             records.read_study(study, results)
         elif len(several := records.studies(results)) == 1:
             study = several[0].name
-        content = content | {"study": study, "title": study or results.name, "cited": Cited(alias, study, exported)}
-    text = environment.get_template(file).render(name=name, alias=alias, **content)
-    entry = f'\n[document.{name}]\nsource = "{name}.md"\ntemplate = "{kind}"\nsets = ["{alias}"]\n'
+        content = {"study": study, "title": study or results.name, "cited": Cited(alias, study, exported)}
+    text = environment.get_template(chosen["file"]).render(
+        chosen.get("values", {}), name=name, alias=alias, **content
+    )
+    entry = f'\n[document.{name}]\nsource = "{name}.md"\ntemplate = "{chosen["kind"]}"\nsets = ["{alias}"]\n'
     entry += f'planned = ["{alias}"]  # what it lacks is printed as "not measured"\n' * (template != "page")
     project_text = toml.read_text(encoding="utf-8").rstrip() + "\n" + entry
     if alias not in paper.sets:

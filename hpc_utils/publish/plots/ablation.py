@@ -20,7 +20,6 @@ from ..quantities import quantity
 from . import drawing, style
 from .chart import charted
 
-FILLS = {ablation.FASTER: "faster", ablation.SLOWER: "slower", ablation.NOISE: "noise", ablation.SINGLE: "single"}
 FASTEST = "fastest"
 NAMES = {
     "bucket_mb": "bucket (MiB)", "batch_per_device": "batch a device", "comm_hook": "compression", "precision": "number format"
@@ -66,8 +65,7 @@ def waterfall(gains: pd.DataFrame, best: ablation.Best) -> Figure:
     figure, (axes,) = _rows(len(rows))
     for verdict, changes in rows.dropna(subset="together").groupby("marginal_verdict", sort=False):
         left = begin[changes.index]
-        look = style.fill(FILLS.get(verdict, FASTEST)) | {"label": verdict}
-        axes.barh(changes.index, changes.together - left, 0.66, left=left, **look)
+        axes.barh(changes.index, changes.together - left, 0.66, left=left, **style.fill(verdict))
     drawing.points(axes, rows.index, rows, "together", horizontal=True, **drawing.BARS)
     missing = rows.why.map({"": "not measured"}).fillna("not applicable here")
     drawing.beside(axes, rows.index, rows.together.map("×{:.2f}".format).where(rows.together.notna(), missing))

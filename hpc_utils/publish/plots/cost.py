@@ -8,10 +8,9 @@ from matplotlib.figure import Figure
 
 from hpc_utils.analyze import stats
 
+from ..formatting import UNITS
 from . import drawing, style
 from .chart import charted
-
-UNITS = {7200: ("h", 3600), 120: ("min", 60), 0: ("s", 1)}  # of times from so many seconds on
 
 
 @charted(
@@ -27,7 +26,7 @@ def pareto(table: pd.DataFrame, unit: str, *, cost: str = "cost", title: str = "
     """
     figure, axes = plt.subplots(figsize=(style.COLUMN, 2.9))
     middle = table.wall_seconds.median()
-    unit_of_time, scale = next(unit_and_scale for least, unit_and_scale in UNITS.items() if middle >= least)
+    _, scale, unit_of_time = next(step for step in UNITS["s"] if middle >= step[0])
     columns = stats.columns(["wall_seconds"])
     table = table.assign(**(table[columns] / scale))
     frontier = table[table.pareto].sort_values("wall_seconds")

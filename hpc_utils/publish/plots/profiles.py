@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import pandas as pd
@@ -26,6 +26,17 @@ MONITORED = ["utilisation", "memory_bytes", "power_watts", "temperature"]
 
 def _rows(count: int, width: float = style.PAGE) -> tuple[Figure, plt.Axes]:
     return plt.subplots(figsize=(width, 0.9 + 0.27 * count))
+
+
+def _shares(
+    shares: pd.DataFrame, names: Iterable[str], rows: Iterable[str], whole: str, numbers: pd.DataFrame | None = None
+) -> plt.Axes:
+    """A bar for each of `rows`: the columns `names` of `shares`, percent of the `whole`; `numbers`: written into them."""
+    _, axes = _rows(len(shares))
+    drawing.stacked(axes, np.arange(len(shares)), shares, names, numbers=shares if numbers is None else numbers)
+    drawing.named_rows(axes, rows)
+    axes.set(xlim=(0, 100), xlabel=f"share of the {whole} (%)")
+    return axes
 
 
 def parts(groups: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
@@ -54,16 +65,12 @@ def parts(groups: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
 @charted("parts", "What each device spends its time on.")
 def breakdown(shares: pd.DataFrame) -> Figure:
     """The shares of `PARTS` in each rank's span. Bars show where communication is not known. `shares`: `parts`."""
-    figure, axes = _rows(len(shares))
-    places = np.arange(len(shares))
-    drawing.stacked(axes, places, shares, PARTS, numbers=shares)
-    unknown = shares["communication, exposed"].isna()
-    drawing.beside(axes, places[unknown], ["communication not known"] * unknown.sum())
     several = shares.group.nunique() > 1
     labels = [f"rank {row.rank}" if pd.notna(row.rank) else f"GPU {row.device}" for row in shares.itertuples()]
-    drawing.named_rows(axes, shares.group + ", " + labels if several else labels)
-    axes.set(xlim=(0, 100), xlabel="share of the span (%)")
-    return figure
+    axes = _shares(shares, PARTS, shares.group + ", " + labels if several else labels, "span")
+    unknown = np.flatnonzero(shares["communication, exposed"].isna())
+    drawing.beside(axes, unknown, ["communication not known"] * len(unknown))
+    return axes.figure
 
 
 @charted("overlap", "Communication of each rank: hidden or exposed, and transfer or waiting for the slowest rank.")
@@ -98,12 +105,8 @@ def kernels(table: pd.DataFrame) -> Figure:
 @charted("kinds", "Time in kernels by their kind.")
 def kinds(frame: pd.DataFrame) -> Figure:
     """A bar for each configuration. `frame`: `analyze.profiles.kernels.kinds`."""
-    figure, axes = _rows(len(frame))
     shares = 100 * frame.drop(columns=["configuration", "runs"], errors="ignore")
-    drawing.stacked(axes, np.arange(len(frame)), shares, shares, numbers=shares)
-    drawing.named_rows(axes, frame.configuration)
-    axes.set(xlim=(0, 100), xlabel="share of the time in kernels (%)")
-    return figure
+    return _shares(shares, shares, frame.configuration, "time in kernels").figure
 
 
 @charted("steps", "What a step of each configuration goes to, and the verdict on it.")
@@ -113,14 +116,10 @@ def steps(frame: pd.DataFrame) -> Figure:
 
     `frame`: columns configuration, verdict, and the share of the step (0 to 1, or NaN) of each of `STEP`.
     """
-    figure, axes = _rows(len(frame))
     shares = 100 * frame[STEP].astype(float)
-    places = np.arange(len(frame))
-    drawing.stacked(axes, places, 100 * shares.div(shares.sum(axis=1), axis=0), STEP, numbers=shares)
-    drawing.beside(axes, places, frame.verdict)
-    drawing.named_rows(axes, frame.configuration)
-    axes.set(xlim=(0, 100), xlabel="share of the step (%)")
-    return figure
+    axes = _shares(100 * shares.div(shares.sum(axis=1), axis=0), STEP, frame.configuration, "step", shares)
+    drawing.beside(axes, range(len(frame)), frame.verdict)
+    return axes.figure
 
 
 @charted("promises", "The measured gain of each recommended change, and its bound from the profile before.")

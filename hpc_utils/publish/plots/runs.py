@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from hpc_utils.plural import counted
 from hpc_utils.records.compute_profile import PHASES
 
+from ..formatting import scheme
 from ..quantities import quantity
 from . import drawing, style
 from .chart import charted
@@ -82,7 +83,7 @@ def learned(epochs: pd.DataFrame, runs: pd.DataFrame, metric: str) -> Figure:
 
 def _layout(row: Any) -> str:
     """`1 rank no group, batch 512`."""
-    group = "no group" if row.parallel == "none" else row.parallel.upper()
+    group = scheme(row.parallel)
     layout = f" ({row.layout})" if getattr(row, "nodes", 1) > 1 else ""
     return f"{counted(row.world_size, 'rank')}{layout} {group}, batch {row.global_batch:g}"
 

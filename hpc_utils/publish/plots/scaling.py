@@ -19,6 +19,7 @@ from hpc_utils.analyze.scaling import headline
 from hpc_utils.records.identity import task
 from hpc_utils.records.study import Targets
 
+from ..formatting import scheme
 from ..quantities import quantity
 from . import drawing, style
 from .chart import charted
@@ -203,5 +204,5 @@ def _configurations(rows: pd.DataFrame, names_baseline: bool) -> Iterator[Curve]
         look = style.series(numbers[points.index[0]]) if names else style.precision(precision)
         look |= {"markerfacecoloralt": "white"}
         look |= {"linewidth": 1.4} if base == "none" else {"linewidth": 0.8, "fillstyle": "bottom"}
-        over = f" over {'no group' if base == 'none' else base.upper()}" if names_baseline else ""
+        over = f" over {scheme(base)}" if names_baseline else ""
         yield precision + drawing.more(points.iloc[0], names) + over, look, points

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -20,35 +21,14 @@ CURVES = 4  # a panel has at most so many
 
 # Okabe & Ito 2008, distinguishable by colour-blind readers; ordered by falling contrast in grey.
 BLUE, ORANGE, PINK, GREEN = "#0072B2", "#D55E00", "#CC79A7", "#009E73"
-SKY, YELLOW = "#56B4E9", "#F0E442"
 # Colour, line style and marker of lines; the first belong to the precisions.
 PRECISIONS = ("fp32", "bf16", "tf32", "fp16")
 SERIES = (
     (BLUE, "-", "o"), (ORANGE, "--", "s"), (GREEN, "-.", "D"), (PINK, ":", "^"), ("0.25", (0, (6, 2)), "v"),
 )  # fmt: skip
 ROLES = {"main": BLUE, "second": ORANGE, "milestone": ORANGE, "ink": "0.15", "quiet": "0.35"}
-# Colour and hatch of bars and areas, by what they show.
-FILLS = {
-    # the verdict on a change
-    "faster": (BLUE, ""), "slower": (ORANGE, "////"), "noise": ("0.75", "...."), "single": ("0.75", ""), "fastest": ("0.35", ""),
-    # phases of a step on the host
-    "data": (PINK, "xxxx"), "forward": ("0.8", ""), "backward": ("0.5", ""), "communication": (ORANGE, "////"), "optimizer": ("0.2", ""),
-    "undivided": (SKY, ""),
-    # parts of a device's time
-    "compute": (BLUE, ""), "communication, exposed": (ORANGE, "////"), "memory operations": (GREEN, "...."),
-    "waiting for data": (PINK, "xxxx"), "otherwise idle": ("0.9", ""), "memory": (GREEN, "...."), "unknown": ("0.6", ""),
-    # lost efficiency
-    "small batches": ("0.85", ""), "communication and waiting": (ORANGE, "////"),
-    # communication, by what hides it and by what it is
-    "hidden behind compute": (BLUE, ""), "exposed": (ORANGE, "////"),
-    "transfer": (BLUE, ""), "waiting for the slowest rank": (ORANGE, "////"),
-    # parts of the model's step
-    "computing": ("0.8", ""), "communication: processor": (SKY, "\\\\\\"), "communication: bandwidth": (BLUE, ""),
-    "communication: latency": (YELLOW, "..."),
-    # classes of kernels
-    "GEMM": (BLUE, ""), "convolution": (SKY, ""), "attention": (BLUE, "...."), "normalisation": ("0.35", ""), "elementwise": ("0.6", ""),
-    "reduction": ("0.6", "xxxx"), "other": ("0.85", ""),
-}  # fmt: skip
+# The look of bars and areas, by what they show.
+FILLS = tomllib.loads(Path(__file__).with_name("fills.toml").read_text())
 IDEAL = {"color": "0.45", "linewidth": 0.9, "linestyle": (0, (4, 3)), "zorder": 1}
 
 
@@ -66,8 +46,7 @@ def precision(name: str) -> dict[str, Any]:
 
 def fill(name: str) -> dict[str, Any]:
     """The look of bars of the kind `name` of `FILLS`."""
-    colour, hatch = FILLS[name]
-    return {"facecolor": colour, "hatch": hatch, "edgecolor": "white", "linewidth": 0.4, "label": name}
+    return {"hatch": "", "edgecolor": "white", "linewidth": 0.4, "label": name} | FILLS[name]
 
 
 def apply() -> None:

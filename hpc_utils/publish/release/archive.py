@@ -18,7 +18,7 @@ SUMS = "SHA256SUMS"
 def release(root: Path, output: Path) -> Path:
     """Write `output/<name>-<version>.zip` from the commit of `root`; returns its path. The same commit gives the same bytes.
 
-    The archive contains the committed files, the documents of `make paper`, a report of each result set, `.zenodo.json`,
+    The archive contains the committed files, the documents of `make paper`, a report of each result set,
     `ro-crate-metadata.json` and `SHA256SUMS`.
 
     Raises:
@@ -40,7 +40,6 @@ def release(root: Path, output: Path) -> Path:
             files[name] = added[name] = Path(scratch, name)
             added[name].write_text(text)
 
-        add(".zenodo.json", json.dumps(crate.zenodo(root, day), indent=1))
         add("ro-crate-metadata.json", json.dumps(crate.metadata(root, files, commit, day), indent=1))
         add(SUMS, "".join(f"{manifest.of_file(file)}  {name}\n" for name, file in sorted(files.items())))
         options = []

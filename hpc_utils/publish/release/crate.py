@@ -1,4 +1,4 @@
-"""The description of a release for catalogues: CITATION.cff, `.zenodo.json` and `ro-crate-metadata.json` (RO-Crate 1.1).
+"""The description of a release for catalogues: CITATION.cff and `ro-crate-metadata.json` (RO-Crate 1.1).
 
 Each run is an action with the software and its result set, after the Process Run Crate profile 0.5.
 """
@@ -43,28 +43,6 @@ def citation(root: Path) -> dict[str, Any]:
 def name(author: Mapping[str, str]) -> str:
     """`Byron, Ada`, or the name of a group."""
     return author.get("name") or f"{author['family-names']}, {author['given-names']}"
-
-
-def zenodo(root: Path, day: str) -> dict[str, Any]:
-    """`.zenodo.json`: the fields of Zenodo's deposit form, which takes one licence. `day`: of a release without a date."""
-    cited = citation(root)
-    people = []
-    for author in cited["authors"]:
-        person = {"name": name(author)} | {key: author[key] for key in ("affiliation", "orcid") if key in author}
-        people.append({key: text.removeprefix("https://orcid.org/") for key, text in person.items()})
-    form = {
-        "title": cited["title"],
-        "upload_type": "software",
-        "version": cited["version"],
-        "publication_date": cited.get("date-released", day),
-        "description": cited["abstract"],
-        "creators": people,
-        "keywords": cited["keywords"],
-        "access_right": "open",
-        "license": cited["license"][0].lower(),
-        "notes": f"Licences: {', '.join(cited['license'])}; REUSE.toml gives the licence of each file.",
-    }
-    return form | ({"doi": cited["doi"]} if cited["doi"] else {})
 
 
 def metadata(root: Path, files: Iterable[str], commit: str, day: str) -> dict[str, Any]:
