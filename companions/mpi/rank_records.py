@@ -80,6 +80,10 @@ class RankRecords:
 
     def __enter__(self) -> RankRecords:
         self._path.parent.mkdir(parents=True, exist_ok=True)
+        if self.rank == 0:
+            for path in self._path.parent.glob("rank*.csv"):  # of an earlier start on more ranks
+                if int(path.stem.removeprefix("rank")) >= self.world_size:
+                    path.unlink()
         self._file = self._path.open("w", newline="")
         self._lines = csv.writer(self._file, lineterminator="\n")
         self._lines.writerow(COLUMNS)
@@ -107,12 +111,12 @@ def join(folder: Path) -> Path:
 
     Raises:
         OSError, ValueError: a file cannot be read.
-        RankRecordsError: a rank is missing, or ranks count other epochs or steps.
+        RankRecordsError: a rank or a column is missing, or ranks count other epochs or steps.
     """
     files = sorted(folder.glob("rank*.csv"))
     if not files or {path.stem for path in files} != {f"rank{rank}" for rank in range(len(files))}:
         raise RankRecordsError(f"{folder}: expected rank0.csv, rank1.csv and so on, found {len(files)} files")
-    epochs = pd.concat(map(pd.read_csv, files)).groupby("epoch")
+    epochs = pd.concat(map(_read, files)).groupby("epoch")
     if (epochs.size() != len(files)).any() or (epochs.steps.nunique() > 1).any():
         raise RankRecordsError(f"{folder}: the ranks count other epochs or steps")
     means = epochs[["comm_seconds", "utilisation"]].mean()
@@ -124,6 +128,16 @@ def join(folder: Path) -> Path:
     return path
 
 
+def _read(path: Path) -> pd.DataFrame:
+    table = pd.read_csv(path, skipinitialspace=True)
+    if missing := [column for column in COLUMNS if column not in table]:
+        raise RankRecordsError(f"{path}: no column {', '.join(missing)}; expected {','.join(COLUMNS)}")
+    return table
+
+
 if __name__ == "__main__":
-    for name in sys.argv[1:]:
-        print(join(Path(name)))
+    try:
+        for name in sys.argv[1:]:
+            print(join(Path(name)))
+    except (OSError, ValueError) as error:
+        sys.exit(f"error: {error}")

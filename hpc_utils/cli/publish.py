@@ -124,9 +124,11 @@ def _paper_packages() -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        raise click.UsageError(
+        fault = click.ClickException(
             f"{error.name} is not installed: run `make paper` once, or `pip install -e '.[paper]'`"
-        ) from None
+        )
+        fault.exit_code = 2
+        raise fault from None
 
 
 def _print_citable(sets: Any, pattern: str) -> None:

@@ -16,7 +16,7 @@ from .chapters import said
 @pytest.mark.soak
 @pytest.mark.timeout(200)
 def test_plain_ddp_learns_what_train_learns(results: Path, tmp_path: Path) -> None:
-    output = execute(paths.notebooks() / "02c_plain_ddp.ipynb", tmp_path / "out.ipynb", epochs=2)
+    output = execute(paths.notebooks() / "02c_plain_ddp.ipynb", tmp_path / "out.ipynb")
     losses = [float(text) for text in re.findall(r"train loss (\d+\.\d{6}) on", said(output))]
     one_rank, two_ranks, half_precision = losses[:2], losses[2:4], losses[4:]
     trained = records.load(results).epochs.train_loss.tolist()

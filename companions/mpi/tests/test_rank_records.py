@@ -54,6 +54,22 @@ def test_ranks_under_mpiexec_record_themselves(mpiexec, tmp_path: Path, monkeypa
     assert table.comm_seconds.between(0.002, 1).all() and table.utilisation.between(0, 1).all()
 
 
+def test_a_start_on_fewer_ranks_leaves_no_rank_of_the_former(tmp_path: Path) -> None:
+    with rank_records.RankRecords(ranks(tmp_path / "ours", 10, 10)) as alone, alone.epoch() as counts:
+        counts.step(samples=64)
+    assert pd.read_csv(rank_records.join(tmp_path / "ours")).world_size.tolist() == [1]
+
+
+def test_a_file_of_another_language_needs_all_columns(tmp_path: Path) -> None:
+    folder = ranks(tmp_path / "ours", 10)
+    path = folder / "rank0.csv"
+    path.write_text(path.read_text().replace(",", ", "))
+    assert pd.read_csv(rank_records.join(folder)).samples.tolist() == [640]
+    path.write_text(path.read_text().replace(", utilisation", ""))
+    with pytest.raises(rank_records.RankRecordsError, match="utilisation"):
+        rank_records.join(folder)
+
+
 def test_an_import_stands_beside_runs_with_its_communication(tmp_path: Path, results: Path) -> None:
     pytest.importorskip("companions.imports", reason="the companion of `hpc import` was deleted")
     joined = rank_records.join(ranks(tmp_path / "ours", 10, 10))
