@@ -98,6 +98,7 @@ def _names(page: Path) -> set[str]:
 @contextlib.contextmanager
 def _restored_on_failure(results: Path) -> Iterator[None]:
     """If the block fails, restore the folders `WRITTEN`."""
+    results.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=results, prefix=".before-") as aside:
         folders = [name for name in WRITTEN if (results / name).is_dir()]
         for name in folders:
