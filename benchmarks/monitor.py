@@ -34,8 +34,9 @@ def run(options: measure.Options) -> Iterator[measure.Row]:
                     times[side].append(1e3 * _block(step, BLOCK))
         finally:
             process.send_signal(signal.SIGCONT)
-            if fault := monitor.stop(process):
-                raise measure.BenchmarkError(fault)
+            fault = monitor.stop(process)
+    if fault:
+        raise measure.BenchmarkError(fault)
     yield from measure.summarise(f"a small network, {options.threads} threads", "step", "ms", times).values()
 
 

@@ -23,6 +23,7 @@ epochs = 2
 steps_per_epoch = 6
 global_batch = 32
 lr = 0.3
+phase_every = 1
 augment = False
 save_weights = True
 """
@@ -45,7 +46,7 @@ def test_it_ends_with_ddps_bits(tmp_path: Path, server: int) -> None:
     assert len(weights) == 2 and all(torch.equal(one, weights[1][name]) for name, one in weights[0].items())
     epochs = [records.load_run(run)["epochs"] for run in (bench.results / "runs").iterdir() if "Horovod" in run.name]
     (waited,) = [rows.comm_seconds for rows in epochs]
-    assert (waited > 0).all() and (waited < epochs[0].seconds).all()
+    assert (waited > 0).all() and (waited < epochs[0].optimizer_seconds).all(), "in the step of the optimizer"
     assert not bench.left()
 
 
