@@ -29,8 +29,9 @@ import pandas as pd
 
 # Of each rank and epoch. comm_seconds: in communication, over the epoch; utilisation: a share, empty if unknown.
 COLUMNS = ("epoch", "steps", "samples", "seconds", "comm_seconds", "utilisation")
-# Rank and size under Open MPI, MPICH and Intel MPI, srun.
+# Rank and size under torchrun, Open MPI, MPICH and Intel MPI, srun. torchrun is first: srun may have started it.
 VARIABLES = (
+    ("RANK", "WORLD_SIZE"),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     ("PMI_RANK", "PMI_SIZE"),
     ("SLURM_PROCID", "SLURM_NTASKS"),

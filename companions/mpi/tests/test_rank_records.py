@@ -54,6 +54,12 @@ def test_ranks_under_mpiexec_record_themselves(mpiexec, tmp_path: Path, monkeypa
     assert table.comm_seconds.between(0.002, 1).all() and table.utilisation.between(0, 1).all()
 
 
+def test_torchrun_states_the_rank_that_srun_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"RANK": "3", "WORLD_SIZE": "4", "SLURM_PROCID": "1", "SLURM_NTASKS": "2"}.items():
+        monkeypatch.setenv(name, value)
+    assert rank_records.rank_and_size() == (3, 4)
+
+
 def test_a_start_on_fewer_ranks_leaves_no_rank_of_the_former(tmp_path: Path) -> None:
     with rank_records.RankRecords(ranks(tmp_path / "ours", 10, 10)) as alone, alone.epoch() as counts:
         counts.step(samples=64)
