@@ -15,6 +15,7 @@ from hpc_utils.launch import cluster as clusters
 from hpc_utils.launch import job_environment
 from hpc_utils.launch import study as studies
 from hpc_utils.launch.target import Target
+from hpc_utils.train import resolve
 
 LARGER = ("workshop", "sensitivity", "profiling")  # those that rehearse a real network
 ON_GPUS = [
@@ -58,6 +59,15 @@ def test_jobs_there_have_an_environment(tmp_path: Path, name: str, node_type: st
     if checker is None and not os.environ.get("CI"):
         pytest.skip("no shellcheck here")
     assert subprocess.run([checker, "-"], input=text, capture_output=True, text=True).stdout == ""
+
+
+@pytest.mark.parametrize("study", sorted(path.stem for path in paths.root().glob("companions/*/studies/*.toml")))
+def test_loops_use_every_option_that_their_study_gives(plan, study: str) -> None:
+    points = plan(study, "nvidia").points
+    assert points
+    for point in points:
+        if point.request.config.parallel == "own":
+            resolve.builder(point.request.config)  # raises WorkloadError for others
 
 
 @pytest.mark.parametrize("study", ON_GPUS)
