@@ -141,9 +141,9 @@ def frameworks(results: Path, measured: pd.DataFrame, epochs: pd.DataFrame) -> p
     """A row for each configuration of `measure`, and of the sets that `hpc import` made there.
 
     Columns: framework, source (of the numbers), measured_by (how communication was), those of `SAME` and `POINT`; throughput, step_seconds, communication_share (of a
-    step, exposed; of an import all), utilisation (by the monitor, or as imported), each with its interval; repeats, runs.
+    step, exposed; of an import all), utilisation (of a CPU's rank processor time, of a GPU by the monitor, or as imported), each with its interval; repeats, runs.
     """
-    utilisation = profiled_runs.monitored_runs(results, measured, epochs).utilisation
+    monitored = profiled_runs.monitored_runs(results, measured, epochs).utilisation
     steps = points.step_seconds(measured)
     own = measured.assign(
         source="measured here",
@@ -151,7 +151,7 @@ def frameworks(results: Path, measured: pd.DataFrame, epochs: pd.DataFrame) -> p
             measured.exposed_seconds.notna() & (measured.world_size > 1), ""
         ),
         communication_share=measured.exposed_seconds / steps,
-        utilisation=measured.run_id.map(utilisation).astype(float),
+        utilisation=points.cpu_utilisation(measured).fillna(measured.run_id.map(monitored).astype(float)),
     )
     table = pd.concat([own, *map(_imported, sorted((results / "foreign").glob("*/runs")))], ignore_index=True)
     measures = ["throughput", "step_seconds", "communication_share", "utilisation"]

@@ -25,6 +25,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 # Of each rank and epoch. comm_seconds: in communication, over the epoch; utilisation: a share, empty if unknown.
@@ -107,12 +108,12 @@ class RankRecords:
 
 
 def join(folder: Path) -> Path:
-    """Write `<folder>.csv`: for each epoch the samples of all ranks, the longest rank's time, and means over ranks of the communication
-    of a step and of the utilisation.
+    """Write `<folder>.csv`: for each epoch the samples of all ranks and of a step (a last, smaller one aside), the longest rank's time,
+    and means over ranks of the communication of a step and of the utilisation.
 
     Raises:
         OSError, ValueError: a file cannot be read.
-        RankRecordsError: a rank or a column is missing, or ranks count other epochs or steps.
+        RankRecordsError: a rank or a column is missing, an epoch has no step, or ranks count other epochs or steps.
     """
     files = sorted(folder.glob("rank*.csv"))
     if not files or {path.stem for path in files} != {f"rank{rank}" for rank in range(len(files))}:
@@ -120,10 +121,14 @@ def join(folder: Path) -> Path:
     epochs = pd.concat(map(_read, files)).groupby("epoch")
     if (epochs.size() != len(files)).any() or (epochs.steps.nunique() > 1).any():
         raise RankRecordsError(f"{folder}: the ranks count other epochs or steps")
+    if not epochs.steps.min().all():
+        raise RankRecordsError(f"{folder}: an epoch without a step: call `counts.step` in each")
+    steps, samples = epochs.steps.first(), epochs.samples.sum()
     means = epochs[["comm_seconds", "utilisation"]].mean()
-    joined = epochs.agg({"steps": "first", "samples": "sum", "seconds": "max"}).assign(
-        world_size=len(files), comm_seconds=means.comm_seconds / epochs.steps.first(), utilisation=means.utilisation
-    )
+    totals = {"steps": steps, "samples": samples, "global_batch": np.ceil(samples / steps).astype(int)}
+    joined = pd.DataFrame(totals | {"seconds": epochs.seconds.max(), "world_size": len(files)})
+    joined["comm_seconds"] = means.comm_seconds / steps
+    joined["utilisation"] = means.utilisation
     path = folder.with_suffix(".csv")
     joined.to_csv(path)
     return path

@@ -208,6 +208,12 @@ def cores_per_rank(runs: pd.DataFrame) -> pd.Series:
     return cores.where(cores < 1, 0.0)
 
 
+def cpu_utilisation(runs: pd.DataFrame) -> pd.Series:
+    """Processor time of each run's busiest rank over time and cores of its device; NaN of GPUs."""
+    used = runs.cpu_seconds / runs.seconds / pd.to_numeric(runs.threads_per_rank)
+    return used.astype(float).where(runs.device == "cpu")
+
+
 def outside_load(measured: pd.DataFrame, threads: pd.Series | float) -> pd.Series:
     """The share of each run's (or rank's) cores that other processes used or the hypervisor stole; NaN: not recorded."""
     seconds = measured.reindex(columns=["outside_seconds", "steal_seconds"]).astype(float).sum(axis=1, min_count=1)

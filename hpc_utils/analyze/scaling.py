@@ -19,6 +19,7 @@ from .points import (
     POINT,
     SAME,
     barred,
+    cpu_utilisation,
     gather,
     learned,
     number,
@@ -324,11 +325,11 @@ def before_after(runs: pd.DataFrame) -> pd.DataFrame:
     settings come first.
 
     Columns: those of `SAME` and `POINT`, layout, settings_before, other (whether the settings differ); throughput,
-    epoch_seconds, and utilisation (processor time of the busiest rank over time and cores of its device), each with
+    epoch_seconds, and utilisation (of `cpu_utilisation`), each with
     `<name>_before`; gain (the ratio of throughputs), gain_low, gain_high (its 95 % interval), repeats; runs.
     """
     used = usable(runs)
-    used = used.assign(utilisation=used.cpu_seconds / used.seconds / used.threads_per_rank)
+    used = used.assign(utilisation=cpu_utilisation(used))
     configurations = gather(used, ["throughput", "epoch_seconds", "utilisation"])
     is_full = configurations.precision == "fp32"
     alike = [name for name in [*SAME, *POINT] if name not in ("settings", "precision")]

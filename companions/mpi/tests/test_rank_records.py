@@ -78,28 +78,36 @@ def test_a_file_of_another_language_needs_all_columns(tmp_path: Path) -> None:
 
 def test_an_import_stands_beside_runs_with_its_communication(tmp_path: Path, results: Path) -> None:
     pytest.importorskip("companions.imports", reason="the companion of `hpc import` was deleted")
-    joined = rank_records.join(ranks(tmp_path / "ours", 10, 10))
+    one, two = (rank_records.join(ranks(tmp_path / str(len(steps)), *steps)) for steps in ([10], [10, 10]))
     mapping = tmp_path / "ours.toml"
     page = (paths.root() / "docs/mpi.md").read_text()
     (example,) = [block for block in re.findall(r"```toml\n(.*?)```", page, re.S) if "[columns]" in block]
     mapping.write_text(example)
-    command = ["import", str(joined), "--map", str(mapping), "--as", "ours"]
+    command = ["import", str(one), str(two), "--map", str(mapping), "--as", "ours"]
     outcome = CliRunner().invoke(cli.main, command)
     assert outcome.exit_code == 0, outcome.output
     own = pd.DataFrame(repeated(2, 5.0, parallel="ddp", workload="mnist_cnn"))
-    own = own.assign(framework="DDP", exposed_seconds=0.1, blocks=[{} for _ in own.index])
+    own = own.assign(
+        framework="DDP", exposed_seconds=0.1, blocks=[{} for _ in own.index], cpu_seconds=0.8 * own.seconds
+    )
     epochs = records.load(results / "foreign/ours").epochs.iloc[:0]
     table = mpi.frameworks(results, own, epochs).set_index("source")
-    theirs = table.loc["imported: ours"]
-    assert (theirs.framework, theirs.world_size, theirs.measured_by) == ("ours", 2, "as imported")
+    alone, theirs = (row for _, row in table.loc["imported: ours"].sort_values("world_size").iterrows())
+    assert (alone.world_size, alone.global_batch, alone.throughput) == (1, 64, 320)
+    assert (theirs.framework, theirs.world_size, theirs.global_batch, theirs.measured_by) == (
+        "ours",
+        2,
+        128,
+        "as imported",
+    )
     assert theirs.throughput == pytest.approx(1280 / 3), "the longest rank's time"
     assert theirs.communication_share == pytest.approx(0.1 / 0.3) and theirs.utilisation == pytest.approx(0.6)
     ours = table.loc["measured here"]
     assert ours.communication_share == pytest.approx(0.1 / 0.5) and "DDP" in ours.measured_by
-    assert pd.isna(ours.utilisation), "no monitor"
+    assert ours.utilisation == pytest.approx(0.8 / own.threads_per_rank[0]), "processor time over the cores'"
 
 
-@pytest.mark.parametrize("steps", [(), (10, 9)])
+@pytest.mark.parametrize("steps", [(), (10, 9), (0, 0)])
 def test_ranks_that_contradict_each_other_are_refused(tmp_path: Path, steps: tuple[int, ...]) -> None:
     with pytest.raises(rank_records.RankRecordsError):
         rank_records.join(ranks(tmp_path / "ours", *steps))
