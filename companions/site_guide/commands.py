@@ -26,13 +26,13 @@ def register(main: click.Group) -> None:
     "--device-hours", default=12.0, type=common.Finite(), help="The work to plan: of training on the smallest option."
 )
 @click.option(
-    "--plan", metavar="WORDS", default="", help='Of `hpc plan`, whose table is added: "strong --like A100".'
+    "--plan", metavar="WORDS", default="", help='Of `hpc plan`, whose options are added: "strong --like A100".'
 )
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Instead of results/guide/CLUSTER.md.")
 def guide(cluster_name, folder, device_hours, plan, output):
     """Write the guide of CLUSTER as a page of Markdown.
 
-    Hardware and libraries as the cluster file and `hpc doctor` say, the options measured there from fastest to slowest, how to launch,
+    Hardware and libraries as the cluster file and `hpc doctor` say, the options measured or planned there from fastest to slowest, how to launch,
     monitor and cancel them, settings of NCCL, the recommended configurations, and the collectives. It says what was not measured.
 
     \b
@@ -43,12 +43,15 @@ def guide(cluster_name, folder, device_hours, plan, output):
 
     from . import page
 
-    with redirect_stdout(io.StringIO()) as planned:
-        if plan:
-            jobs.plan.main([*shlex.split(plan), "--cluster", cluster_name, "--markdown"], standalone_mode=False)
-    site = page.Site.read(read_cluster(cluster_name), folder or paths.results())
-    output = output or paths.results() / "guide" / f"{site.cluster.name}.md"
-    atomic.write_text(output, page.guide_page(site, device_hours, planned.getvalue()))
+    results = folder or paths.results()
+    output = output or paths.results() / "guide" / f"{Path(cluster_name).stem}.md"
+    planned = None
+    if plan:
+        common.set_variables({"HPC_RESULTS": str(results)})
+        with redirect_stdout(io.StringIO()):
+            planned = jobs.plan.main([*shlex.split(plan), "--cluster", cluster_name], standalone_mode=False)
+    site = page.Site.read(read_cluster(cluster_name), results)
+    atomic.write_text(output, page.guide_page(site, device_hours, planned))
     click.echo(output)
 
 

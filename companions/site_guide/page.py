@@ -6,7 +6,6 @@ import json
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,12 +13,12 @@ import numpy as np
 import pandas as pd
 
 from hpc_utils import paths, records
-from hpc_utils.analyze import cost, points, recommend
+from hpc_utils.analyze import budget, cost, points, recommend
 from hpc_utils.analyze.compare import Sample, quotient
 from hpc_utils.analyze.decide import decide
 from hpc_utils.analyze.stats import Estimate
 from hpc_utils.launch import job_environment
-from hpc_utils.launch.cluster import Cluster
+from hpc_utils.launch.cluster import Cluster, NodeType
 from hpc_utils.provenance import HardwareId
 from hpc_utils.provenance.facts import facts, settings
 from hpc_utils.provenance.system import markdown_table
@@ -27,7 +26,7 @@ from hpc_utils.publish.formatting import ABSENT, quantity
 from hpc_utils.publish.plots import drawing
 from hpc_utils.records import probes
 from hpc_utils.records.folder import read_json
-from hpc_utils.records.identity import SAME, parse_settings, task
+from hpc_utils.records.identity import PLANNED, SAME, parse_settings, task
 
 from . import collectives
 
@@ -138,17 +137,52 @@ class Site(NamedTuple):
         return bool(hardware) and HardwareId.parse(hardware).name == f"{self.cluster.name}-{node}"
 
 
-def guide_page(site: Site, device_hours: float, planned: str = "") -> str:
-    """The page; its options do the work that the smallest of them trains in `device_hours`. `planned`: a study's plan there."""
+class Plan(NamedTuple):
+    """A study's `budget.estimate` on the cluster, where a step's time is predicted, beside the options `measured`."""
+
+    study: str
+    estimates: pd.DataFrame
+    measured: pd.DataFrame = pd.DataFrame()
+
+    def by_task(self) -> Iterator[tuple[tuple[str, str], pd.DataFrame]]:
+        """((hardware id, task), its rows)."""
+        predicted = self.estimates.dropna(subset="step_seconds")
+        tasks = pd.Series(map(task, predicted.to_dict("records")), predicted.index, object)
+        return iter(predicted.groupby([predicted.hardware_id, tasks]))
+
+    def of_task(self, option: pd.Series, measured: pd.DataFrame) -> Plan:
+        """What is not measured yet of an option's machine and task."""
+        rows = dict(self.by_task()).get((option.hardware_id, task(option)), self.estimates.iloc[:0])
+        return Plan(self.study, rows[rows.basis != "measured"], measured)
+
+
+class Option(NamedTuple):
+    """A row of a table of options: seconds of training, label, the other cells, and the commands that launch it."""
+
+    seconds: float
+    label: str
+    cells: tuple[str, ...]
+    commands: list[str]
+
+
+def guide_page(site: Site, device_hours: float, planned: tuple[str, pd.DataFrame] | None = None) -> str:
+    """The page; its options do the work that the smallest of them trains in `device_hours`.
+
+    Args:
+        planned: a study's name and its `budget.estimate` there.
+    """
     cluster = site.cluster
     works = list(_works(site, device_hours))
+    plan = Plan(*planned or ("", pd.DataFrame(columns=[*budget.SAME, "step_seconds", "basis"])))
+    sections = [_measured_work(site, *work, device_hours, plan) for work in works]
+    sections += _planned_works(site, [smallest for _, _, smallest, _ in works], device_hours, plan)
     missing = f"Not measured: `hpc submit strong --cluster {cluster.name}` measures it, `hpc plan strong --cluster {cluster.name}` predicts it."
     return PAGE.format(
         title=cluster.title,
         about=cluster.about.strip(),
         nodes=_nodes(site),
         machines="\n\n".join(_machine(site, node) for node in cluster.nodes),
-        options="\n\n".join([*(_options(site, *work, device_hours) for work in works), planned]).strip() or missing,
+        options="\n\n".join(sections) or missing,
         follow=FOLLOW,
         nccl="\n\n".join(_nccl(site, node) for node in cluster.nodes),
         advice=_advice(site, works) or missing,
@@ -159,6 +193,10 @@ def guide_page(site: Site, device_hours: float, planned: str = "") -> str:
 
 def _table(header: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
     return "\n".join(markdown_table(tuple(header), [tuple(map(str, row)) for row in rows])).strip()
+
+
+def _node(site: Site, hardware: str) -> NodeType:
+    return next(node for name, node in site.cluster.nodes.items() if site.is_of(hardware, name))
 
 
 def _nodes(site: Site) -> str:
@@ -243,21 +281,23 @@ def _works(site: Site, device_hours: float) -> Iterator[tuple[str, pd.DataFrame,
         rate = runs[runs.run_id.isin(smallest.runs)].throughput.median()
         samples = 3600 * device_hours * rate / smallest.world_size
         options = cost.to_finish(runs, site.epochs, prices, samples).sort_values("seconds", ignore_index=True)
+        options = options.assign(cores_per_rank=points.cores_per_rank(options))
+        smallest = options.iloc[[runs == smallest.runs for runs in options.runs].index(True)]
         yield title, options, smallest, samples
 
 
-def _options(
-    site: Site, title: str, options: pd.DataFrame, smallest: pd.Series, samples: float, device_hours: float
+def _measured_work(
+    site: Site, title: str, options: pd.DataFrame, smallest: pd.Series, samples: float, device_hours: float, plan: Plan
 ) -> str:
-    """The table of a workload's options from fastest to slowest, and how to launch each."""
+    """The options of a workload, measured and planned."""
     money, unit = cost.currency(options)
     gathered = points.gather(site.runs, ["throughput"]).to_dict("records")
     throughputs = {row["runs"]: Sample.of(row, "throughput") for row in gathered}
     frontier = cost.pareto(options, money)
     cheapest = options[money].idxmin()
     apart, names = drawing.apart(options, LABELLED, SAME)
-    rows = []
-    for row, base in zip(apart.itertuples(), _bases(options), strict=True):
+    table = []
+    for row, base, (_, option) in zip(apart.itertuples(), _bases(options, SAME), options.iterrows(), strict=True):
         speedup = _quotient(throughputs, row.runs, smallest.runs)
         efficiency = _quotient(throughputs, row.runs, base.runs).times(base.world_size / row.world_size)
         decided = decide(efficiency, at_least=recommend.EFFICIENT)
@@ -272,24 +312,77 @@ def _options(
         verdict += "; another is faster and cheaper" * (not frontier.pareto[row.Index])
         label = recommend.describe(row) + drawing.more(row, names)
         price = f"{getattr(row, money) * cost.MILLION / samples:.3g}"
-        amounts = (quantity(row.seconds, "s"), _interval(speedup), per_device, f"{row.device_hours:.3g}", price)
-        rows.append((row.Index + 1, label, *amounts, verdict))
+        cells = (quantity(row.seconds, "s"), _interval(speedup), per_device, f"{row.device_hours:.3g}", price)
+        commands = list(_commands(site, option))
+        table.append(Option(row.seconds, label, (*cells, verdict), commands))
+    table += _planned_options(site, plan.of_task(smallest, options), smallest.seconds, samples)
+    return _work(site, title, table, recommend.describe(smallest), samples, device_hours, unit)
+
+
+def _planned_works(site: Site, measured: Iterable[pd.Series], device_hours: float, plan: Plan) -> Iterator[str]:
+    """The planned options of each workload of which no section has measured ones."""
+    done = {(row.hardware_id, task(row)) for row in measured}
+    for (hardware, title), rows in plan.by_task():
+        if (hardware, title) not in done:
+            rows = rows.assign(grouped=rows.parallel != "none", other=rows.precision != "fp32")
+            smallest = rows.sort_values(["world_size", "grouped", "other", "step_seconds"]).iloc[0]
+            seconds = 3600 * device_hours / smallest.world_size
+            samples = seconds / smallest.step_seconds * smallest.global_batch
+            table = _planned_options(site, plan._replace(estimates=rows), seconds, samples)
+            unit = _node(site, hardware).unit
+            yield _work(site, title, table, recommend.describe(smallest), samples, device_hours, unit)
+
+
+def _planned_options(site: Site, plan: Plan, reference: float, samples: float) -> Iterator[Option]:
+    """Of the planned configurations; their set-up is not counted. `reference`: seconds of the smallest option."""
+    rows = plan.estimates
+    if rows.empty:
+        return
+    rows = rows.assign(seconds=samples * rows.step_seconds / rows.global_batch)
+    apart, names = drawing.apart(rows, LABELLED, PLANNED)
+    for row, base in zip(apart.itertuples(), _bases(pd.concat([rows, plan.measured]), PLANNED), strict=False):
+        span = Estimate(row.step_seconds, row.step_seconds_low, row.step_seconds_high, 0).times(samples / row.global_batch)
+        speedup = Estimate(reference / span.value, reference / span.high, reference / span.low, 0)
+        efficiency = speedup.times(base.seconds * base.world_size / reference / row.world_size)
+        decided = decide(efficiency, at_least=recommend.EFFICIENT)
+        is_base = (base.world_size, base.seconds) == (row.world_size, row.seconds)
+        verdict = "reference of its efficiency" if is_base else cost.WORTH.get(decided, decided)
+        hours = row.seconds / cost.HOUR
+        price = _node(site, row.hardware_id).cost(row.nodes, row.ranks_per_node, hours) * cost.MILLION / samples
+        cells = (quantity(row.seconds, "s"), _interval(speedup), ABSENT if is_base else _interval(efficiency, "share"))
+        cells += (f"{hours * row.world_size:.3g}", f"{price:.3g}", f"planned ({row.basis}): {verdict}")
+        command = _submit(plan.study, site.cluster, row.series, row)
+        yield Option(row.seconds, recommend.describe(row) + drawing.more(row, names), cells, [command])
+
+
+def _work(
+    site: Site, title: str, table: list[Option], smallest: str, samples: float, device_hours: float, unit: str
+) -> str:
+    """The table of a workload's options from fastest to slowest, and how to launch each."""
+    table = sorted(table, key=lambda option: option.seconds)
+    rows = [(number, option.label, *option.cells) for number, option in enumerate(table, 1)]
+    lines = [
+        line
+        for number, option in enumerate(table, 1)
+        for line in (f"# {number}: {option.label}", *option.commands)
+    ]
+    launch = LAUNCH.format(cluster=site.cluster.name, commands="\n".join(lines))
     price = f"{unit}, a million samples"
     header = ("", "option", "training", "speed-up", "efficiency", "device-hours", price, "verdict")
-    commands = "\n".join(chain.from_iterable(_commands(site, *row) for row in options.iterrows()))
     return f"""### {title}
 
-{samples:,.0f} samples, which {recommend.describe(smallest)}, the smallest option, trains in {device_hours:g} device-hours. Speed-up is
+{samples:,.0f} samples, which {smallest}, the smallest option, trains in {device_hours:g} device-hours. Speed-up is
 over it, whatever the precision; efficiency over the smallest option of the same precision and settings, both with 95 % intervals. Good value
-is an efficiency of at least {100 * recommend.EFFICIENT:.0f} %. Device-hours and cost include set-up and evaluation as measured.
+is an efficiency of at least {100 * recommend.EFFICIENT:.0f} %. Device-hours and cost include set-up and evaluation as measured; planned ones are of training alone.
 
 {_table(header, rows)}
-{LAUNCH.format(cluster=site.cluster.name, commands=commands)}"""
+{launch}"""
 
 
-def _bases(options: pd.DataFrame) -> list[pd.Series]:
-    """Of each option that whose devices its efficiency counts, as `cost.to_finish` does: the smallest, all else equal."""
-    kinds = points.number(options, SAME)
+def _bases(options: pd.DataFrame, keys: list[str]) -> list[pd.Series]:
+    """Of each option that whose devices its efficiency counts, as `cost.to_finish` does: the smallest, `keys` equal."""
+    options = options.reset_index(drop=True)
+    kinds = points.number(options, keys)
     ordered = options.assign(grouped=options.parallel != "none").sort_values(["world_size", "grouped", "seconds"])
     smallest = ordered.groupby(kinds[ordered.index]).head(1)
     by_kind = {kinds[place]: row for place, row in smallest.iterrows()}
@@ -307,16 +400,18 @@ def _interval(estimate: Estimate, unit: str = "ratio") -> str:
     return quantity(estimate.value, unit, low=estimate.low, high=estimate.high, repeats=estimate.repeats)
 
 
-def _commands(site: Site, number: int, option: pd.Series) -> Iterator[str]:
+def _submit(study: str, cluster: Cluster, series: str, option: Any) -> str:
+    filters = {"series": series, "nodes": f"{option.nodes:g}", "ranks": f"{option.world_size:g}"}
+    only = " ".join(f"--only {name}={value}" for name, value in (filters | {"precision": option.precision}).items())
+    return f"hpc submit {study} --cluster {cluster.name} {only}"
+
+
+def _commands(site: Site, option: pd.Series) -> Iterator[str]:
     """How to launch an option: by the study that measured it, and by hand."""
-    yield f"# {number + 1}: {recommend.describe(option)}"
     for path in sorted(site.results.glob("studies/*.json")):
         index = records.read_study(path.stem, site.results)
         if planned := next((run for run in index.runs if run.run_id in option.runs), None):
-            study = path.stem.removesuffix(f"-{option.hardware_id}")
-            filters = {"series": planned.series, "ranks": planned.ranks, "precision": option.precision}
-            only = " ".join(f"--only {name}={value}" for name, value in filters.items())
-            yield f"hpc submit {study} --cluster {site.cluster.name} {only}"
+            yield _submit(path.stem.removesuffix(f"-{option.hardware_id}"), site.cluster, planned.series, option)
     names = ("workload", "dataset", "parallel", "precision", "global_batch")
     parameters = {name: option[name] for name in names if pd.notna(option[name])} | parse_settings(option.settings)
     gpus = f" --gpus-per-node={option.ranks_per_node:g}" if option.device != "cpu" else ""

@@ -56,6 +56,7 @@ SAME = [*PLANNED, "link_gbit", "global_batch", "parallel", "nodes", "ranks_per_n
 LAYOUT = ["series", "nodes", "ranks_per_node"]
 SECONDS = stats.columns(["seconds"])
 STARTS = stats.columns(["start"])
+STEPS = stats.columns(["step_seconds"])
 ENDS = stats.columns(["hours", "node_hours", "device_hours", "cost"])
 
 
@@ -82,7 +83,8 @@ def estimate(
             (`from_peak_rate`).
 
     Columns: those of `SAME`, series, world_size; runs, repeats; seconds, seconds_low, seconds_high: of one run with its
-    start; start, start_low, start_high: the start's part of it; basis (of `BASES`), source: equal for rows that err
+    start; start, start_low, start_high: the start's part of it; step_seconds, step_seconds_low, step_seconds_high: of training
+    alone (NaN: by the time limit); basis (of `BASES`), source: equal for rows that err
     together; note.
     """
     runs = runs.assign(link_gbit=links(runs), cores_per_rank=cores_per_rank(runs))
@@ -94,7 +96,7 @@ def estimate(
             configurations.setdefault((point["series"], *(point[name] for name in SAME)), []).append(point)
     rows = []
     for members in configurations.values():
-        basis, source, seconds, note = _predicted(members[0], measured, predict, seconds_per_epoch, roughly)
+        basis, source, step, seconds, note = _predicted(members[0], measured, predict, seconds_per_epoch, roughly)
         start = np.array(START)
         if basis == "time limit":
             seconds = np.array([limit, 0.0, limit])
@@ -110,8 +112,8 @@ def estimate(
             "source": source,
             "note": note,
         }
-        rows.append(row | dict(zip(SECONDS + STARTS, [*seconds, *start], strict=True)))
-    columns = ["series", *SAME, "world_size", "runs", "repeats", *SECONDS, *STARTS, "basis", "source", "note"]
+        rows.append(row | dict(zip(SECONDS + STARTS + STEPS, [*seconds, *start, *step], strict=True)))
+    columns = ["series", *SAME, "world_size", "runs", "repeats", *SECONDS, *STARTS, *STEPS, "basis", "source", "note"]
     return pd.DataFrame(rows, columns=columns)
 
 
@@ -246,35 +248,40 @@ def _predicted(
     predict: Predict | None,
     seconds_per_epoch: float | None,
     roughly: Predict | None,
-) -> tuple[str, str, np.ndarray, str]:
-    """(basis, source, seconds of a run without the job's start as (expected, low, high), note) on the best basis."""
+) -> tuple[str, str, np.ndarray, np.ndarray, str]:
+    """(basis, source, seconds of a step, and of a run without the job's start, each as (expected, low, high), note) on the best basis."""
+    batch = point["global_batch"]
     repeats = _alike(measured, point, SAME)
     if len(repeats):
         return (
             "measured",
             f"measured {_key(point)}",
+            batch * _ends(stats.median(repeats.seconds / repeats.samples)),
             _ends(stats.median(repeats.wall_seconds)),
             f"runs: {len(repeats)}",
         )
     if point["steps"] and predict and (answer := predict(point)):
-        return "model", "model", _from_steps(point, _ends(answer.seconds)), answer.note
+        step = _ends(answer.seconds)
+        return "model", "model", step, _from_steps(point, step), answer.note
     near = _nearest(measured, point)
     if len(near):
         first = near.iloc[0]
         world = point["world_size"]
         rate = _ends(stats.median(near.train / near.samples))
-        samples = point["steps"] and point["steps"] * point["epochs"] * point["global_batch"]
+        samples = point["steps"] and point["steps"] * point["epochs"] * batch
         # The time of equal work is between a proportional share and no gain; as many devices on other nodes may be slower.
         slower = np.array([1.0, 1.0, LAYOUT_MOST if first.world_size == world else 1.0])
-        seconds = rate * (samples or near.samples.median()) * _between(first.world_size / world) * slower
+        step = rate * batch * _between(first.world_size / world) * slower
+        seconds = step / batch * (samples or near.samples.median())
         note = f"runs: {len(near)}, on {first.nodes} x {first.ranks_per_node} devices"
-        return "scaled", f"scaled {_key(first)}", seconds + near.start_seconds.median(), note
+        return "scaled", f"scaled {_key(first)}", step, seconds + near.start_seconds.median(), note
     if seconds_per_epoch and point["train_samples"] and point["steps"]:
-        step = seconds_per_epoch / point["train_samples"] * point["global_batch"]
-        return "stated", "stated", _from_steps(point, step * _between(1 / point["world_size"])), ""
+        step = seconds_per_epoch / point["train_samples"] * batch * _between(1 / point["world_size"])
+        return "stated", "stated", step, _from_steps(point, step), ""
     if point["steps"] and roughly and (answer := roughly(point)):
-        return "operations", "operations", _from_steps(point, _ends(answer.seconds)), ""
-    return "time limit", "time limit", np.full(3, NAN), ""
+        step = _ends(answer.seconds)
+        return "operations", "operations", step, _from_steps(point, step), ""
+    return "time limit", "time limit", np.full(3, NAN), np.full(3, NAN), ""
 
 
 def _nearest(measured: pd.DataFrame, point: Point) -> pd.DataFrame:

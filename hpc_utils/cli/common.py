@@ -132,20 +132,20 @@ def further_repeats(index: str, precision: float | None, at_most: int) -> dict[s
 def redo_options(command: Callable) -> Callable:
     """`--redo` and `--outdated`: which complete runs of a study are measured again; `--only`: which of its runs."""
 
-    def parse(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, Any]:
+    def parse(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, list[Any]]:
         from hpc_utils.config import json_or_text
 
-        chosen = {}
+        chosen: dict[str, list[Any]] = {}
         for value in values:
             name, equals, text = value.partition("=")
             if not equals:
                 raise click.BadParameter(f"{value!r}: expected NAME=VALUE, such as ranks=2", context, option)
-            chosen[name] = json_or_text(text)
+            chosen.setdefault(name, []).append(json_or_text(text))
         return chosen
 
     selected = click.option(
         "--only", multiple=True, metavar="NAME=VALUE", callback=parse,
-        help="Of the runs only those: series, ranks, repeat or a parameter, such as ranks=2.",
+        help="Of the runs only those: series, ranks, nodes, repeat or a parameter, such as ranks=2; a NAME given twice has either value.",
     )  # fmt: skip
     older = click.option("--outdated", is_flag=True, help="Measure again what other code measured than is here now.")
     return click.option("--redo", is_flag=True, help="Measure again what is complete.")(older(selected(command)))

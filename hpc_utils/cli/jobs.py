@@ -41,6 +41,7 @@ from .common import (
 if TYPE_CHECKING:
     from hpc_utils.launch.cluster import Cluster
     from hpc_utils.launch.live import Sample
+    from hpc_utils.launch.request import Layout
     from hpc_utils.launch.status import Entry
     from hpc_utils.launch.submit import Draft
 
@@ -131,6 +132,7 @@ def plan(study, cluster_name, node_type, seconds_per_epoch, gpu, as_markdown, cs
     print_ceilings(planned)
     if "time limit" in set(estimates.basis):
         tell("hint: instead of the time limit, give --seconds-per-epoch or --like, or measure one run")
+    return planned.name, estimates
 
 
 @click.command()
@@ -413,9 +415,12 @@ def _print_draft(draft: Draft) -> None:
     plan = draft.plan
     node = draft.node
     click.secho(f"{plan.study.title} on {plan.target.hardware}", bold=True)
+    by_layout: dict[Layout, list[int]] = {}
     for group in draft.groups:
-        layout = f"{group.layout.nodes} x {group.layout.ranks_per_node} ranks"
-        click.echo(f"  {counted(len(group.requests), 'run'):>9} of {layout} (one array job)")
+        by_layout.setdefault(group.layout, []).append(len(group.requests))
+    for layout, runs in by_layout.items():
+        ranks = f"{layout.nodes} x {layout.ranks_per_node} ranks"
+        click.echo(f"  {counted(sum(runs), 'run'):>9} of {ranks}, in {counted(len(runs), 'array job')}")
     for line in plan.impossible:
         click.secho(f"  {line}", dim=True)
     cost = f" ({draft.cost:.1f} {node.unit})" if node.unit != "node-hours" or node.price != 1 else ""

@@ -17,7 +17,7 @@ import shlex
 import signal
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -186,27 +186,29 @@ class Plan:
                 reason = f"study, parameters or code changed; `{self.command}` measures what replaces them"
                 yield f"{counted(len(left_out), 'former run')} left out ({names}): {reason}"
 
-    def _selected(self, only: Mapping[str, Any]) -> list[Request]:
-        """The runs whose series, ranks, repeat and parameters have these values; StudyError if none has."""
+    def _selected(self, only: Mapping[str, Sequence[Any]]) -> list[Request]:
+        """The runs whose series, layout, repeat and parameters have one of these values each; StudyError if none has."""
         points = [
             (
                 point.request.run_id,
                 point.request.config.workload_args
                 | point.request.config.model_dump()
+                | asdict(point.request.layout)
                 | {"series": point.series, "ranks": point.ranks},
             )
             for point in self.points
         ]
-        for name, value in only.items():
+        for name, chosen in only.items():
             values = list(dict.fromkeys(str(options.get(name)) for _, options in points))
-            points = [point for point in points if point[1].get(name) == value]
+            points = [point for point in points if point[1].get(name) in chosen]
             if not points:
-                raise StudyError(f"{self.name}: no run has {name}={value}; it is {' or '.join(values)}")
+                wanted = " or ".join(map(str, chosen))
+                raise StudyError(f"{self.name}: no run has {name}={wanted}; it is {' or '.join(values)}")
         run_ids = {run_id for run_id, _ in points}
         return [run for run in self.requests if run.run_id in run_ids]
 
     def to_do(
-        self, *, redo: bool = False, outdated: bool = False, only: Mapping[str, Any] = MappingProxyType({})
+        self, *, redo: bool = False, outdated: bool = False, only: Mapping[str, Sequence[Any]] = MappingProxyType({})
     ) -> list[Request]:
         """The runs to make, `only` the selected ones: those not complete or damaged; also those of other code (`outdated`), or all
         (`redo`)."""
@@ -486,7 +488,7 @@ def execute(
     cold: bool = False,
     redo: bool = False,
     outdated: bool = False,
-    only: Mapping[str, Any] = MappingProxyType({}),
+    only: Mapping[str, Sequence[Any]] = MappingProxyType({}),
     further: Mapping[str, int] = MappingProxyType({}),
 ) -> str:
     """Run the missing runs on this machine (see `plan` and `Plan.to_do`), and return the study's name.

@@ -178,7 +178,7 @@ def test_one_value_of_a_script_s_own_parameter_is_chosen(here: Path) -> None:
     path = study_draft.new("mine.toml", "my_loop.py")
     text = path.read_text()
     path.write_text(text.replace("parameters = {", "matrix = { width = [8, 16] }\nparameters = {"))
-    chosen = studies.plan(str(path)).to_do(only={"width": 16})
+    chosen = studies.plan(str(path)).to_do(only={"width": [16]})
     assert chosen and {request.config.workload_args["width"] for request in chosen} == {16}
 
 

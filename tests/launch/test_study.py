@@ -440,10 +440,10 @@ def test_a_misspelt_study_of_a_cluster_file_is_named(write, tmp_path: Path) -> N
 def test_only_the_chosen_runs_are_to_do(write) -> None:
     plan = studies.plan(write(GOOD))
     assert {point.ranks for point in plan.points} == {1, 2}
-    two = plan.to_do(only={"ranks": 2, "series": "weak"})
+    two = plan.to_do(only={"ranks": [2], "series": ["weak"]})
     assert {(r.layout.ranks, r.config.batch_per_device) for r in two} == {(2, 64)} and len(two) < len(plan.to_do())
     with pytest.raises(studies.StudyError, match="ranks=64; it is 1 or 2"):
-        plan.to_do(only={"ranks": 64})
+        plan.to_do(only={"ranks": [64]})
 
 
 @pytest.mark.parametrize(("repeats", "ranks"), [(1, "1,2"), (3, "2")])

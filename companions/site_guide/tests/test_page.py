@@ -8,12 +8,13 @@ import shlex
 from pathlib import Path
 
 import click
+import pandas as pd
 import pytest
 from click.testing import CliRunner
 
 from companions.site_guide import collectives, page
 from hpc_utils import paths
-from hpc_utils.analyze import recommend
+from hpc_utils.analyze import budget, recommend
 from hpc_utils.cli import main
 from hpc_utils.config import RunConfig, parse_assignments
 from hpc_utils.launch.cluster import read_cluster
@@ -79,6 +80,25 @@ def test_options_are_ordered_by_time_and_agree_with_the_efficiency_that_the_reco
     assert sum(row[1].endswith("batch 768") and row[head.index("speed-up")] == "1" for row in rows) == 1
 
 
+def test_a_planned_option_stands_among_the_measured_with_its_command(site: page.Site) -> None:
+    _, options, smallest, samples = next(work for work in page._works(site, 12) if work[0] == "cnn on digits")
+    steps = {"step_seconds": 0.05, "step_seconds_low": 0.04, "step_seconds_high": 0.08}
+    layout = {"parallel": "ddp", "nodes": 16, "world_size": 16, "global_batch": 1024, "series": "wide"}
+    point = {name: smallest.get(name) for name in budget.SAME} | layout | steps | {"basis": "model"}
+    measured = point | {"nodes": 2, "world_size": 2, "basis": "measured"}
+    text = page.guide_page(site, 12, ("wide", pd.DataFrame([point, measured])))
+    head, *rows = cells(section(text, "cnn on digits"))
+    (planned,) = [row for row in rows if "planned" in row[-1]]
+    assert len(rows) == len(options) + 1 and "16 devices" in planned[1]
+    seconds = samples * 0.05 / 1024
+    assert rows.index(planned) == (options.seconds < seconds).sum()
+    speedup = smallest.seconds / seconds
+    assert float(planned[head.index("speed-up")].split()[0]) == pytest.approx(speedup, rel=0.05)
+    efficiency = float(planned[head.index("efficiency")].split()[0])
+    assert efficiency == pytest.approx(100 * speedup / 16, rel=0.05)
+    assert "hpc submit wide --cluster rehearsal --only series=wide --only nodes=16 --only ranks=16" in text
+
+
 def test_every_option_can_be_launched_with_its_own_parameters(text: str) -> None:
     lines = [line for line in text.splitlines() if re.match(r"(RANKS_PER_NODE=\d+ )?sbatch |hpc submit ", line)]
     by_hand = [shlex.split(line) for line in lines if "sbatch" in line]
@@ -110,7 +130,8 @@ def test_what_was_not_measured_is_named_with_its_command(text: str, results: Pat
     assert "hpc submit strong --cluster leonardo" in section(empty, "Options")
     assert ["NCCL_SOCKET_IFNAME", "ib0"] in [row[:2] for row in cells(empty)]
     planned = guide("leonardo", "--plan", "strong --seconds-per-epoch 20")
-    assert [row for row in cells(section(planned, "Options")) if row[:2] == ["strong", "2 x 4"]]
+    rows = cells(section(planned, "resnet18 on cifar10"))
+    assert any(row[1].startswith("8 devices on 2 nodes") and row[-1].startswith("planned (stated)") for row in rows)
 
 
 def test_the_doctors_answers_and_measured_collectives_complete_the_page(results: Path) -> None:
