@@ -24,11 +24,11 @@ from packaging.markers import default_environment
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from companions.release.checklist import git, uncommitted
+from companions.release.crate import ReleaseRefused
 from hpc_utils import datasets, paths
 from hpc_utils.provenance.git import EXPORTED
 from hpc_utils.publish import manifest
-from hpc_utils.publish.release.checklist import git, uncommitted
-from hpc_utils.publish.release.crate import ReleaseRefused
 
 PROJECT = "scaling-compendium"
 # Packages that need not be sent: torch is expected there, and no run needs the others.

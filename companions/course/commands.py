@@ -1,4 +1,4 @@
-"""`hpc export --course` and `hpc release --course`, which the core's command line finds here."""
+"""`hpc export --course`, which the core's command line finds here."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ hpc export --course laptop --results epyc-2core
 
 
 def register(main: click.Group) -> None:
-    """Add the option `--course` to `hpc export` and `hpc release`."""
+    """Add the option `--course` to `hpc export`."""
     export = main.commands["export"]
     export.help = inspect.cleandoc(export.help) + HELP
     description = (
@@ -28,24 +28,6 @@ def register(main: click.Group) -> None:
     )
     flag = {"flag_value": write_folder, "type": click.UNPROCESSED, "default": None}
     export.params.append(click.Option(["--course", "write_instead"], **flag, help=description))
-    description = "Tag the commit of this folder's repository as v1.0 and pack it, with what a course asks for."
-    flag["flag_value"] = release_repository
-    main.commands["release"].params.append(click.Option(["--course", "release_instead"], **flag, help=description))
-
-
-def release_repository(check: bool, output: Path | None) -> None:
-    """Pack and tag the repository of the working folder, or only list what it lacks."""
-    from hpc_utils.publish.release import checklist
-
-    from . import release
-
-    root = Path(checklist.git(Path.cwd(), "rev-parse", "--show-toplevel").decode().strip())
-    if check:
-        lacking = list(release.faults(root))
-        click.echo("\n".join(lacking) or "nothing is missing")
-        return
-    click.echo(release.release(root, output or paths.results() / "release"))
-    click.echo(f"tagged {release.TAG}: `git push --follow-tags` hands it in", err=True)
 
 
 def write_folder(study: str | None, results: Path | None, output: Path | None) -> None:

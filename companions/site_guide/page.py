@@ -287,7 +287,13 @@ def _works(site: Site, device_hours: float) -> Iterator[tuple[str, pd.DataFrame,
 
 
 def _measured_work(
-    site: Site, title: str, options: pd.DataFrame, smallest: pd.Series, samples: float, device_hours: float, plan: Plan
+    site: Site,
+    title: str,
+    options: pd.DataFrame,
+    smallest: pd.Series,
+    samples: float,
+    device_hours: float,
+    plan: Plan,
 ) -> str:
     """The options of a workload, measured and planned."""
     money, unit = cost.currency(options)
@@ -341,7 +347,9 @@ def _planned_options(site: Site, plan: Plan, reference: float, samples: float) -
     rows = rows.assign(seconds=samples * rows.step_seconds / rows.global_batch)
     apart, names = drawing.apart(rows, LABELLED, PLANNED)
     for row, base in zip(apart.itertuples(), _bases(pd.concat([rows, plan.measured]), PLANNED), strict=False):
-        span = Estimate(row.step_seconds, row.step_seconds_low, row.step_seconds_high, 0).times(samples / row.global_batch)
+        span = Estimate(row.step_seconds, row.step_seconds_low, row.step_seconds_high, 0).times(
+            samples / row.global_batch
+        )
         speedup = Estimate(reference / span.value, reference / span.high, reference / span.low, 0)
         efficiency = speedup.times(base.seconds * base.world_size / reference / row.world_size)
         decided = decide(efficiency, at_least=recommend.EFFICIENT)
@@ -349,7 +357,11 @@ def _planned_options(site: Site, plan: Plan, reference: float, samples: float) -
         verdict = "reference of its efficiency" if is_base else cost.WORTH.get(decided, decided)
         hours = row.seconds / cost.HOUR
         price = _node(site, row.hardware_id).cost(row.nodes, row.ranks_per_node, hours) * cost.MILLION / samples
-        cells = (quantity(row.seconds, "s"), _interval(speedup), ABSENT if is_base else _interval(efficiency, "share"))
+        cells = (
+            quantity(row.seconds, "s"),
+            _interval(speedup),
+            ABSENT if is_base else _interval(efficiency, "share"),
+        )
         cells += (f"{hours * row.world_size:.3g}", f"{price:.3g}", f"planned ({row.basis}): {verdict}")
         command = _submit(plan.study, site.cluster, row.series, row)
         yield Option(row.seconds, recommend.describe(row) + drawing.more(row, names), cells, [command])
@@ -362,9 +374,7 @@ def _work(
     table = sorted(table, key=lambda option: option.seconds)
     rows = [(number, option.label, *option.cells) for number, option in enumerate(table, 1)]
     lines = [
-        line
-        for number, option in enumerate(table, 1)
-        for line in (f"# {number}: {option.label}", *option.commands)
+        line for number, option in enumerate(table, 1) for line in (f"# {number}: {option.label}", *option.commands)
     ]
     launch = LAUNCH.format(cluster=site.cluster.name, commands="\n".join(lines))
     price = f"{unit}, a million samples"

@@ -1,4 +1,4 @@
-"""`hpc chapter`, `paper`, `export`, `verify`, `release`: what others read, repeat or take along."""
+"""`hpc chapter`, `paper`, `export`, `verify`: what others read, repeat or take along."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def paper_build(documents, check, pattern):
     from hpc_utils.publish.documents import sets
 
     if pattern is None:
-        with _paper_packages():
+        with paper_packages():
             from hpc_utils.publish.documents import build
     shared = sets.read_context(paths.root(), log=click.echo if pattern is None else lambda line: None)
     if pattern is not None:
@@ -120,7 +120,8 @@ def paper_build(documents, check, pattern):
 
 
 @contextlib.contextmanager
-def _paper_packages() -> Iterator[None]:
+def paper_packages() -> Iterator[None]:
+    """A missing package of the extra `paper` is one line."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -288,47 +289,3 @@ def verify(run, folder, repeats, tolerance, against, notebook, as_json):
         click.echo("\n".join(account.lines(title, judgements, differences, verdict)))
         tell(f"comparison: {comparisons / f'{path.name}.json'}")
     sys.exit({reproduction.AGREE: 0, reproduction.DIFFER: 1}.get(verdict, 4))
-
-
-@click.command()
-@click.option("--check", is_flag=True, help="Print the checklist; write nothing.")
-@click.option("--output", type=click.Path(path_type=Path, file_okay=False), help="Default: results/release.")
-def release(check, output, release_instead=None):
-    """Pack this commit, its results and documents as an RO-Crate.
-
-    \b
-    hpc release --check        each item of the checklist: holds or fails, and why
-    hpc release                writes <name>-<version>.zip
-
-    The first items of the list must hold for any release, all of them from version 1.0 on (RELEASING.md). The PDFs are
-    those of `make paper`; the same commit and PDFs give the same bytes. Exit code 2: refused.
-    """
-    if release_instead:  # an option of a companion
-        return release_instead(check, output)
-    with _paper_packages():
-        from hpc_utils.publish.release import archive
-
-        if check:
-            _print_checklist(paths.root())
-            return
-        path = archive.release(paths.root(), output or paths.results() / "release")
-    click.echo(f"{path} ({path.stat().st_size / 2**20:.1f} MiB)")
-    tell("Upload it to Zenodo; CITATION.cff in it holds the entries of the form.")
-
-
-def _print_checklist(root: Path) -> None:
-    from hpc_utils.publish.release import checklist, crate
-
-    requirements = checklist.items(root)
-    version = crate.project(root)["version"]
-    for item in sorted(requirements, key=lambda requirement: not requirement.always):
-        state, colour = ("fails", "red") if item.faults else ("holds", "green")
-        click.secho(f"{state}  ", fg=colour, nl=False)
-        click.echo(item.name + ("" if item.always else " (for version 1.0)"))
-        for fault in item.faults:
-            click.echo(f"       {fault}")
-    for target in dict.fromkeys((version, "1.0.0")):
-        faults = len(checklist.refused(requirements, target))
-        click.echo(f"{target} {'is refused: ' + counted(faults, 'fault') if faults else 'can be released'}")
-    if checklist.refused(requirements, version):
-        sys.exit(1)

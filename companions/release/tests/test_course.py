@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from companions.course import release
+from companions.release import course
 from hpc_utils.cli import main
 
 
@@ -26,7 +26,7 @@ def hpc(*options: str) -> Result:
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A student's repository with everything, without a run on a GPU."""
     folder = tmp_path / "thesis"
-    for name in [*(f"handin/{name}" for name in release.HANDED_IN), "docs/paper.pdf"]:
+    for name in [*(f"handin/{name}" for name in course.HANDED_IN), "docs/paper.pdf"]:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(name)
     monkeypatch.chdir(folder)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from hpc_utils.publish.release import checklist
-from hpc_utils.publish.release.crate import ReleaseRefused
 from hpc_utils.records import atomic
+
+from . import checklist
+from .crate import ReleaseRefused
 
 TAG = "v1.0"
 HANDED_IN = ("results.csv", "run.sh", "submit.sbatch", "reproduce.md", "SYSTEM.md")

@@ -18,14 +18,15 @@ import pytest
 from click.testing import CliRunner
 from rocrate.rocrate import ROCrate
 
+from companions.release import checklist, crate
+from companions.release.archive import release
+from companions.release.checklist import Item
+from companions.release.crate import ReleaseRefused
 from hpc_utils import paths, provenance
 from hpc_utils.cli import main
 from hpc_utils.publish import manifest
-from hpc_utils.publish.release import checklist, crate
-from hpc_utils.publish.release.archive import release
-from hpc_utils.publish.release.checklist import Item
-from hpc_utils.publish.release.crate import ReleaseRefused
 from hpc_utils.records import packed
+from tests.publish.conftest import sets  # noqa: F401
 
 SET = "results/reference/here"
 TOP = "scaling-compendium-0.1.0"
@@ -39,7 +40,7 @@ template = "paper"
 
 
 @pytest.fixture(scope="module")
-def original(sets: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def original(sets: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:  # noqa: F811
     """A clean clone with one commit, one set and one built PDF, in which all that any release needs holds."""
     root = tmp_path_factory.mktemp("release") / "clone"
     packed.pack(shutil.copytree(sets / "exported", root / SET))
