@@ -18,7 +18,7 @@ CLUSTER = (
     "tests/rehearsal/",
     "tests/interactive/test_slurm.py",
     "tests/ondemand/test_session.py",
-    "tests/launch/test_cluster_draft.py",
+    "companions/drafts/tests/test_cluster.py",
     "tests/analyze/profiles/test_nsys_tool.py",
     "tests/env/test_nsight.py",
     "tests/test_profilers.py",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 import signal
 
@@ -193,20 +192,3 @@ def cluster_use(cluster_name, node_type):
     else:
         options = job_environment.options(site, node, Layout(2, job_environment.ranks_per_node(site, node)))
     click.echo(f"{target}\n{shlex.join(['sbatch', *options, 'jobs/train.sbatch'])}")
-
-
-@cluster.command("init")
-@click.argument("cluster_name", metavar="[NAME]", default="")
-def cluster_init(cluster_name):
-    """Draft jobs/clusters/NAME.toml from this machine's Slurm.
-
-    The default NAME is that in Slurm's configuration. Each value has its source as a comment; what Slurm does not know
-    is marked FILL IN. No file is overwritten.
-    """
-    from hpc_utils.launch.cluster_draft import init
-
-    path = init(cluster_name)
-    missing = len(re.findall("#.*FILL IN", path.read_text()))
-    click.echo(
-        f"{path}: complete {missing} lines with FILL IN; then hpc submit STUDY --cluster {path.stem} --dry-run"
-    )

@@ -99,10 +99,9 @@ def discard(runs):
 
     RUN is an id, or its last part. A run that a process works on is refused (exit code 3). A terminal is asked first.
     """
-    from hpc_utils.launch import rerun
-    from hpc_utils.records import claim
+    from hpc_utils.records import claim, find
 
-    folders = [rerun.find_run(run, paths.results()) for run in runs]
+    folders = [find.find_run(run, paths.results()) for run in runs]
     for path in folders:
         if path.parent != paths.runs() or path.is_symlink() or not (path / "status.json").is_file():
             raise click.UsageError(f"{path} is not the folder of a run in {paths.runs()}")

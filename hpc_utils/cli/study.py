@@ -44,28 +44,6 @@ def study():
     """Plan and run the studies of jobs/studies on this machine."""
 
 
-@study.command("new")
-@click.argument("name")
-@click.option("--workload", metavar="MODULE:FUNCTION", help="Your model, from this folder or PYTHONPATH.")
-@click.option("--script", metavar="FILE.py", help="Your own training loop, with a recorder, in this folder.")
-def study_new(name, workload, script):
-    """Draft a study of your own model or training loop.
-
-    The file jobs/studies/NAME.toml (or NAME, the path of a .toml) measures the baseline, strong and weak scaling on
-    this machine's devices, with comments on what to change. Two steps of a workload are tried, to choose the steps of an
-    epoch. No file is overwritten.
-    """
-    from hpc_utils.launch.study_draft import new
-
-    if bool(workload) == bool(script):
-        raise click.UsageError("give either --workload MODULE:FUNCTION or --script FILE.py")
-    path = new(name, workload or script)
-    click.echo(
-        f"{path}\nnext:\n  hpc study plan {name}    list its runs\n  hpc study run {name}     measure, and write the report\n"
-        f"  hpc paper new {path.stem}    write a page about it"
-    )
-
-
 @study.command("plan")
 @click.argument("name")
 @variant_options
@@ -153,14 +131,14 @@ def collect(folder):
     inconsistent are refused by name; the exit code is then 1.
     """
     from hpc_utils import records
-    from hpc_utils.launch import rerun
     from hpc_utils.publish.chapters import write_system
+    from hpc_utils.records import find
 
     folder = folder or paths.results()
     record_set = records.collect(folder)
     write_system(record_set, folder)
     refused = record_set.refused.items()
-    print_refused({name: f"{why}; {rerun.remedy(folder / 'runs' / name)}" for name, why in refused})
+    print_refused({name: f"{why}; {find.remedy(folder / 'runs' / name)}" for name, why in refused})
     for name, state in record_set.unfinished.items():
         warn(f"not complete ({state}): {name}")
     for line in records.by_other_code(record_set, folder):

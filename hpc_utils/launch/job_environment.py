@@ -114,7 +114,7 @@ def render(cluster: Cluster, node: NodeType, *, root: Path, python: Path | None 
     if interface := cluster.network.interface:
         variables = {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface}
     return render_template(
-        "job_environment.sh.j2",
+        Path(__file__).with_name("job_environment.sh.j2"),
         {"quote": quote, "text": text, "path": path},
         cluster=cluster,
         node=node,
@@ -127,13 +127,13 @@ def render(cluster: Cluster, node: NodeType, *, root: Path, python: Path | None 
     )
 
 
-def render_template(name: str, filters: Mapping[str, Any] | None = None, /, **values: Any) -> str:
-    """The template `name` of this folder with its values."""
+def render_template(path: Path, filters: Mapping[str, Any] | None = None, /, **values: Any) -> str:
+    """The template at `path` with its values."""
     import jinja2
 
     templates = jinja2.Environment(keep_trailing_newline=True, undefined=jinja2.StrictUndefined)
     templates.filters.update(filters or {})
-    return templates.from_string(Path(__file__).with_name(name).read_text()).render(values)
+    return templates.from_string(path.read_text()).render(values)
 
 
 def folders(cluster: Cluster) -> dict[str, str]:

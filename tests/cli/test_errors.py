@@ -47,7 +47,6 @@ def test_a_file_system_error_names_the_file_and_others_keep_their_traceback(
     ("words", "code", "message"),
     [
         (["submit", "laptop"], 2, "--cluster NAME is required: ibex, "),
-        (["verify", "x", "--tolerance", "nan"], 2, "nan is not a finite number"),
         (["export", "laptop-efficiency", "--results", "epyc-2core", "--output", "{}/figures"], 1, "error: {}"),
         (["export"], 2, "either a FIGURE or --list"),
         (["cancel", "strogn"], 2, "no job of 'strogn'"),

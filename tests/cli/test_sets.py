@@ -9,7 +9,6 @@ from click.testing import CliRunner
 
 from hpc_utils import paths
 from hpc_utils.cli import common, main
-from hpc_utils.records import packed
 
 LAPTOP = paths.reference() / "epyc-2core"
 FIGURE = "laptop-efficiency"
@@ -35,13 +34,11 @@ def test_lists_name_a_set_by_its_alias() -> None:
 
 def test_commands_take_an_alias(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
-    run = packed.folders(LAPTOP)[0].name
     for asked, said in (
         (["export", f"laptop:{FIGURE}", "--format", "pdf", "--output", str(tmp_path)], ""),
         (["report", "--results", "laptop", "--output", str(page)], ""),
         (["chapter", "03_scaling", "--results", "laptop", "-p", "no=1"], "unknown parameter 'no'"),
         (["chapter", "3_scaling"], "did you mean 03_scaling"),
-        (["verify", run, "--results", "laptop", "--against", "epyc-2core"], "is the set of the run itself"),
     ):
         done = CliRunner().invoke(main, asked)
         assert (done.exit_code == 2) == bool(said) and said in done.output, done.output

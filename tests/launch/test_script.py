@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from hpc_utils import paths, records, source_code, workspace
+from hpc_utils import records, source_code, workspace
 from hpc_utils.config import ConfigError
-from hpc_utils.launch import local, rerun, study_draft
+from hpc_utils.launch import local
 from hpc_utils.launch import study as studies
 from hpc_utils.launch.request import Layout, prepare
 from hpc_utils.records.folder import read_json
@@ -43,6 +43,25 @@ with Recorder("my-loop", global_batch=args.global_batch) as run:
             run.step(samples=len(x), loss=loss)
 """
 SEEDED = LOOP.replace("args = ", 'parser.add_argument("--seed", type=int, default=0)\nargs = ')
+STUDY = """
+title = "A loop"
+repeats = 1
+[[series]]
+name = "baseline"
+notebook = "my_loop.py"
+ranks = [1]
+parameters = { parallel = "none", global_batch = 32 }
+[[series]]
+name = "strong"
+notebook = "my_loop.py"
+ranks = [1, 2]
+parameters = { parallel = "ddp", global_batch = 32 }
+[[series]]
+name = "weak"
+notebook = "my_loop.py"
+ranks = [1, 2]
+parameters = { parallel = "ddp", batch_per_device = 32 }
+"""
 LAYERS = "import torch\n\n\ndef model(width):\n    return torch.nn.Linear(4, width)\n"
 
 
@@ -63,6 +82,14 @@ def here(tmp_path: Path, results: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     write_loop(tmp_path)
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.fixture
+def study(here: Path) -> Path:
+    """A study of the loop, beside it."""
+    path = here / "mine.toml"
+    path.write_text(STUDY)
+    return path
 
 
 def test_ranks_execute_a_script_with_its_batch_and_parameters(bench: Bench) -> None:
@@ -142,10 +169,8 @@ def test_an_edited_loop_or_module_beside_it_is_another_measurement(here: Path) -
     assert prepare(Path("my_loop.py"), {}, Layout(1, 2)).config == first.config
 
 
-def test_its_study_is_drafted_and_planned_and_names_former_runs(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(paths, "studies", lambda: here)
-    path = study_draft.new("mine", "my_loop.py")
-    plan = studies.plan(str(path))
+def test_its_study_is_planned_and_names_former_runs(here: Path, study: Path) -> None:
+    plan = studies.plan(str(study))
     layouts = {(point.series, point.request.config.parallel, point.ranks) for point in plan.points}
     assert {("baseline", "none", 1), ("strong", "ddp", 1), ("weak", "ddp", 1)} <= layouts
     assert {point.request.arguments[0] for point in plan.points if point.series != "weak"} == {"--global_batch=32"}
@@ -153,7 +178,7 @@ def test_its_study_is_drafted_and_planned_and_names_former_runs(here: Path, monk
     former = plan.requests[0]
     former.path.mkdir(parents=True)
     (here / "my_loop.py").write_text(LOOP.replace("range(2)", "range(3)"))
-    (line,) = studies.plan(str(path)).changes()
+    (line,) = studies.plan(str(study)).changes()
     assert former.run_id in line and plan.command in line
 
 
@@ -165,30 +190,18 @@ def test_what_was_edited_since_it_was_planned_is_not_started(here: Path) -> None
 
 
 def test_a_study_whose_script_is_beside_its_file_says_where_to_run_it(
-    here: Path, monkeypatch: pytest.MonkeyPatch
+    here: Path, study: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    study_draft.new("mine.toml", "my_loop.py")
     (here / "elsewhere").mkdir()
     monkeypatch.chdir(here / "elsewhere")
     with pytest.raises(studies.StudyError, match=f"is in {here}"):
-        studies.plan(str(here / "mine.toml"))
+        studies.plan(str(study))
 
 
-def test_one_value_of_a_script_s_own_parameter_is_chosen(here: Path) -> None:
-    path = study_draft.new("mine.toml", "my_loop.py")
-    text = path.read_text()
-    path.write_text(text.replace("parameters = {", "matrix = { width = [8, 16] }\nparameters = {"))
-    chosen = studies.plan(str(path)).to_do(only={"width": [16]})
+def test_one_value_of_a_script_s_own_parameter_is_chosen(study: Path) -> None:
+    study.write_text(STUDY.replace("parameters = {", "matrix = { width = [8, 16] }\nparameters = {"))
+    chosen = studies.plan(str(study)).to_do(only={"width": [16]})
     assert chosen and {request.config.workload_args["width"] for request in chosen} == {16}
-
-
-def test_a_recorded_loop_is_repeated_with_its_parameters(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_loop(bench.folder)
-    assert bench.hpc("run", "my_loop.py", "-p", "parallel=none", "-p", "width=5").code == 0
-    monkeypatch.chdir(bench.folder)
-    request = rerun.again(bench.run, 2)
-    assert request.config.workload_args == {"width": 5} and request.config.repeat == 2
-    assert request.arguments == ["--global_batch=32", "--width=5"]
 
 
 def test_a_loop_started_by_hand_is_identified_by_its_code(bench: Bench) -> None:

@@ -26,7 +26,6 @@ from hpc_utils import paths, provenance
 from hpc_utils.cli import main
 from hpc_utils.publish import manifest
 from hpc_utils.records import packed
-from tests.publish.conftest import sets  # noqa: F401
 
 SET = "results/reference/here"
 TOP = "scaling-compendium-0.1.0"
@@ -40,7 +39,7 @@ template = "paper"
 
 
 @pytest.fixture(scope="module")
-def original(sets: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:  # noqa: F811
+def original(sets: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A clean clone with one commit, one set and one built PDF, in which all that any release needs holds."""
     root = tmp_path_factory.mktemp("release") / "clone"
     packed.pack(shutil.copytree(sets / "exported", root / SET))

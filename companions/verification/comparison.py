@@ -13,11 +13,10 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from hpc_utils.analyze import stats
+from hpc_utils.analyze.decide import Verdict, decide
+from hpc_utils.analyze.points import POINT, SAME, STATE, barred, memory, number
 from hpc_utils.records.study import Targets
-
-from . import stats
-from .decide import Verdict, decide
-from .points import POINT, SAME, STATE, barred, memory, number
 
 AGREE, DIFFER, UNKNOWN, NOT_JUDGED = "agree", "differ", "inconclusive", "not judged"
 TOLERANCE = 0.1  # of times and memory: within a factor of 1.1, either way

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import math
 
-from hpc_utils.analyze.reproduction import AGREE, DIFFER, UNKNOWN, Judgement
+from companions.verification import account
+from companions.verification.comparison import AGREE, DIFFER, UNKNOWN, Judgement
 from hpc_utils.provenance.facts import Difference
-from hpc_utils.publish import reproduction
 
 NAN = math.nan
 JUDGED = [
@@ -19,7 +19,7 @@ JUDGED = [
 
 
 def test_a_line_a_quantity_with_its_interval_and_verdict() -> None:
-    said = list(reproduction.lines("head", JUDGED, [Difference("torch", "2.6", "2.7")], UNKNOWN))
+    said = list(account.lines("head", JUDGED, [Difference("torch", "2.6", "2.7")], UNKNOWN))
     row = {
         name: next(line for line in said if line.startswith(name))
         for name in ("steps", "throughput", "step_p50", "peak")
@@ -31,12 +31,12 @@ def test_a_line_a_quantity_with_its_interval_and_verdict() -> None:
     assert row["peak"].endswith("1.000                 inconclusive"), "no interval, no brackets"
     assert "  torch: 2.6 then, 2.7 now" in said
     assert said[-1].startswith("inconclusive: nothing differs, but not everything")
-    same = list(reproduction.lines("head", JUDGED, [], DIFFER))
+    same = list(account.lines("head", JUDGED, [], DIFFER))
     assert "Code, software and machine are the same as then, as far as they were recorded." in same
 
 
 def test_the_record_states_what_is_not_known_as_null() -> None:
-    told = reproduction.record("r", JUDGED, [Difference("torch", "2.6", "2.7")], UNKNOWN, tolerance=0.1)
+    told = account.record("r", JUDGED, [Difference("torch", "2.6", "2.7")], UNKNOWN, tolerance=0.1)
     again = json.loads(json.dumps(told, allow_nan=False))
     assert again["judgements"][2]["now"] is None and again["judgements"][1]["low"] == 0.918
     assert again["differences"] == [{"what": "torch", "then": "2.6", "now": "2.7"}]

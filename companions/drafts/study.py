@@ -1,4 +1,4 @@
-"""The first draft of a study file (`study_draft.toml.j2`): scaling of the user's workload or script on this machine's
+"""The first draft of a study file (`templates/study.toml.j2`): scaling of the user's workload or script on this machine's
 devices."""
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 from hpc_utils import paths, provenance
 from hpc_utils.config import RunConfig
+from hpc_utils.launch import core_lock, job_environment, parameters
+from hpc_utils.launch.study import StudyError
 from hpc_utils.plural import counted
 from hpc_utils.records import atomic
-
-from . import core_lock, job_environment, parameters
-from .study import StudyError
 
 if TYPE_CHECKING:
     from hpc_utils.train import Workload
 
+TEMPLATE = Path(__file__).parent / "templates/study.toml.j2"
 MOST_RANKS = 8
 MOST_SAMPLES = 256
 EPOCH = 1.0  # s that an epoch takes about
@@ -59,7 +59,7 @@ def draft(workload: str, devices: int | None = None) -> str:
     else:
         described = _of_workload(workload, ranks[-1], on_gpu=bool(gpus))
     return job_environment.render_template(
-        "study_draft.toml.j2",
+        TEMPLATE,
         workload=workload,
         today=date.today(),
         machine=counted(gpus, "GPU") if gpus else f"{counted(devices, 'core')}; a CPU rank is one of them",

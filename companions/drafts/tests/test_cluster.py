@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from companions.drafts import cluster as cluster_draft
+from companions.drafts.cluster import Nodes
 from hpc_utils import paths, rehearsal
 from hpc_utils.analyze.profiles import peaks
 from hpc_utils.launch import cluster as clusters
-from hpc_utils.launch import cluster_draft, slurm_commands
-from hpc_utils.launch.cluster_draft import Nodes
+from hpc_utils.launch import slurm_commands
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,11 @@ import math
 import pandas as pd
 import pytest
 
-from hpc_utils.analyze import reproduction, stats
-from hpc_utils.analyze.reproduction import AGREE, DIFFER, NOT_JUDGED, UNKNOWN, Side, overall, within
+from companions.verification import comparison
+from companions.verification.comparison import AGREE, DIFFER, NOT_JUDGED, UNKNOWN, Side, overall, within
+from hpc_utils.analyze import stats
 from hpc_utils.records.study import Targets
-
-from .runs import run
+from tests.analyze.runs import run
 
 LOSS = {0: (2.0, 1.0), 1: (2.2, 1.1), 2: (1.9, 0.9)}  # by seed: of two epochs
 
@@ -34,8 +34,8 @@ def side(seconds: list[float], seeds: list[int] | None = None, **other) -> Side:
     return Side.of(pd.DataFrame(rows), pd.DataFrame(epochs))
 
 
-def judged(then: Side, now: Side, **options) -> dict[str, reproduction.Judgement]:
-    return {one.quantity: one for one in reproduction.compare("r0", then, now, **options)}
+def judged(then: Side, now: Side, **options) -> dict[str, comparison.Judgement]:
+    return {one.quantity: one for one in comparison.compare("r0", then, now, **options)}
 
 
 THEN = side([10.0, 10.1, 9.9], [0, 1, 2])
@@ -132,5 +132,5 @@ def test_repeats_are_of_one_configuration_and_one_state() -> None:
     other = [{"torch": "3"}, {"link_gbit": 1.0}, {"precision": "bf16"}]
     more = [side([9.0], run_id=f"x{number}", **one).runs for number, one in enumerate(other)]
     runs = pd.concat([THEN.runs, *more], ignore_index=True)
-    assert reproduction.alike(runs, runs.iloc[0], one_state=True).run_id.tolist() == ["r0", "r1", "r2"]
-    assert reproduction.alike(runs, runs.iloc[0], one_state=False).run_id.tolist() == ["r0", "r1", "r2", "x0"]
+    assert comparison.alike(runs, runs.iloc[0], one_state=True).run_id.tolist() == ["r0", "r1", "r2"]
+    assert comparison.alike(runs, runs.iloc[0], one_state=False).run_id.tolist() == ["r0", "r1", "r2", "x0"]

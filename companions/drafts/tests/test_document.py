@@ -17,16 +17,15 @@ import pytest
 from click.testing import CliRunner, Result
 from matplotlib.figure import Figure
 
+from companions.drafts import document
 from hpc_utils import cli, paths
 from hpc_utils.analyze import cost, scaling
 from hpc_utils.publish.chapter import Chapter
-from hpc_utils.publish.documents import draft
 from hpc_utils.publish.plots.chart import Chart
+from tests.publish.conftest import execution
+from tests.publish.documents.conftest import REFERENCE, ROOT
+from tests.publish.documents.test_build import text
 from tests.support import copy_runs
-
-from ..conftest import execution
-from .conftest import REFERENCE, ROOT
-from .test_build import text
 
 TOML = """\
 # A comment.
@@ -159,7 +158,7 @@ def test_every_template_fills_from_a_set_and_builds(root: Path) -> None:
     plan.figure(Chart(Figure(figsize=(7, 2)), pd.DataFrame({"month": [1]}), "gantt", "The plan.").of(()))
     execution(results, "07_proposal", plan.close())
     pages = {"paper": range(4, 7), "proposal": range(6, 9), "proposal-500": range(6, 9), "pitch": range(5, 6)}
-    assert {"page", *pages} == draft.TEMPLATES.keys()
+    assert {"page", *pages} == document.TEMPLATES.keys()
     for template in pages:
         assert paper("new", f"my-{template}", "--template", template).exit_code == 0
     done = paper(*(f"my-{template}" for template in pages))
@@ -173,7 +172,7 @@ def test_every_template_fills_from_a_set_and_builds(root: Path) -> None:
 
 
 def test_calculations_by_hand_add_up() -> None:
-    source = (draft.FOLDER / "proposal.md.j2").read_text()
+    source = (document.FOLDER / "proposal.md.j2").read_text()
     (product,) = re.findall(r"(\[3\]\{\.plan\} nodes.*?)=\s*\[([\d.]+)\]", source, re.S)
     assert math.prod(map(float, re.findall(r"\[([\d.]+)", product[0]))) == float(product[1])
     rows = [re.findall(r"\[([\d.]+)\]\{\.plan\}", line) for line in source.splitlines()]

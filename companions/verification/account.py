@@ -6,14 +6,15 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .formatting import ABSENT, aligned, bracketed, number
+from hpc_utils.publish.formatting import ABSENT, aligned, bracketed, number
 
 if TYPE_CHECKING:
-    from hpc_utils.analyze.reproduction import Judgement
     from hpc_utils.provenance.facts import Difference
 
+    from .comparison import Judgement
+
 SCHEMA = 1
-# Keys as in `analyze.reproduction`.
+# Keys as in `comparison`.
 MEANING = {
     "agree": "all that could be judged agrees",
     "differ": "at least one quantity differs",

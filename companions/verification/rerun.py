@@ -1,5 +1,4 @@
-"""A run repeated: found in a result set, requested with the same parameters, and trained into a result set of its
-own."""
+"""A run repeated: requested with the same parameters, and trained into a result set of its own."""
 
 from __future__ import annotations
 
@@ -9,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from hpc_utils import paths, provenance, source_code
 from hpc_utils.config import RunConfig
+from hpc_utils.launch import forkserver, local, parameters
+from hpc_utils.launch.request import Layout, Request, prepare
 from hpc_utils.plural import counted
-from hpc_utils.records import StudyIndex, fingerprint, identity, packed, studies
+from hpc_utils.records import fingerprint, identity
 from hpc_utils.records.folder import read_json
-
-from . import forkserver, local, parameters
-from .request import Layout, Request, prepare
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,40 +22,6 @@ class CannotRerun(ValueError):
     """The run cannot be repeated here; the message has the reason and an alternative."""
 
     exit_code = 2
-
-
-def find_run(run: str, results: Path | None = None) -> Path:
-    """The folder of a run, named by its id, by the last part of it, or by its path.
-
-    Args:
-        results: the set to look in; by default the user's own, then the committed ones.
-
-    Raises:
-        CannotRerun: there is no such run, or several.
-    """
-    if read_json(Path(run).absolute() / "run.json") is not None:
-        return Path(run).absolute()
-    sets = [results] if results else [paths.results(), *sorted(paths.reference().glob("*"))]
-    folders = [path for result_set in sets for path in packed.folders(result_set)]
-    matches = [path for path in folders if path.name == run] or [
-        path for path in folders if path.name.endswith(f"-{run}")
-    ]
-    if len(names := sorted({path.name for path in matches})) != 1:
-        which = f"several runs: {', '.join(names)}" if names else f"no run in {', '.join(map(folder_name, sets))}"
-        raise CannotRerun(f"{run!r} names {which}")
-    return matches[0]
-
-
-def study_of(run: Path) -> StudyIndex | None:
-    """The first study in the run's set that the run belongs to."""
-    return next((index for index in studies(run.parent.parent) if run.name in index.run_ids), None)
-
-
-def remedy(run: Path) -> str:
-    """What to do about damaged records: the command that measures the run again, and the one that removes it."""
-    index = study_of(run)
-    command = f"`{index.command}`" if index and index.command else "its command and --redo"
-    return f"measure it again with {command}, or remove it with `hpc discard {run.name}`"
 
 
 def again(run: Path, repeat: int, *, notebook: Path | None = None) -> Request:
@@ -155,12 +119,6 @@ def execute(
             except local.RunFailed as error:
                 raise CannotRerun(f"the new run did not complete: {error}") from error
     return [request.run_id for request in requests]
-
-
-def folder_name(folder: Path) -> str:
-    """A folder as it is called in the clone; elsewhere its whole path."""
-    root = paths.root()
-    return folder.relative_to(root).as_posix() if folder.is_relative_to(root) else str(folder)
 
 
 def _missing_here(request: Mapping[str, Any], record: Mapping[str, Any]) -> str:

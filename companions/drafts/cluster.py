@@ -1,4 +1,4 @@
-"""The first draft of a cluster file (`cluster_draft.toml.j2`), from what Slurm reports; every guess names its
+"""The first draft of a cluster file (`templates/cluster.toml.j2`), from what Slurm reports; every guess names its
 source."""
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from datetime import date
 from pathlib import Path
 
 from hpc_utils import paths
+from hpc_utils.launch import cluster, job_environment, slurm_commands
 from hpc_utils.provenance.machine import network
 from hpc_utils.records import atomic
 
-from . import cluster, job_environment, slurm_commands
-
+TEMPLATE = Path(__file__).parent / "templates/cluster.toml.j2"
 HOUR = 3600
 # What GPUs compute usefully, by the vendors' architecture papers: tf32 and bf16 from Ampere on, bf16 on every MI.
 PRECISIONS = {
@@ -137,7 +137,7 @@ def draft(name: str, nodes: list[Nodes], accounts: list[str]) -> str:
     nodes = sorted(nodes, key=lambda group: (not group.gpus, not group.default))
     limit = nodes[0].max_time
     return job_environment.render_template(
-        "cluster_draft.toml.j2",
+        TEMPLATE,
         name=name,
         accounts=accounts,
         today=date.today(),

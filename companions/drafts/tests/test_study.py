@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from companions.drafts import study as study_draft
 from hpc_utils import paths
 from hpc_utils.cli import main
 from hpc_utils.launch import study as studies
-from hpc_utils.launch import study_draft
+from tests.launch.test_script import write_loop
 
 WORKLOADS = """
 import dataclasses, time, torch
@@ -110,3 +111,12 @@ def test_a_slow_workload_has_few_steps_and_its_own_optimizer_and_rare_tests(fold
 def test_a_wrong_workload_drafts_nothing(folder: Path, workload: str) -> None:
     done = new("mine", "--workload", workload)
     assert done.exit_code == 2 and not list(folder.rglob("*.toml"))
+
+
+def test_a_script_s_draft_plans_as_it_stands(tmp_path: Path, results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_loop(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    plan = studies.plan(str(study_draft.new("mine.toml", "my_loop.py")))
+    layouts = {(point.series, point.request.config.parallel, point.ranks) for point in plan.points}
+    assert {("baseline", "none", 1), ("strong", "ddp", 1), ("weak", "ddp", 1)} <= layouts
+    assert {point.request.arguments[0] for point in plan.points if point.series != "weak"} == {"--global_batch=32"}

@@ -11,16 +11,16 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
+from companions.verification import rerun
+from companions.verification.rerun import CannotRerun
 from hpc_utils import paths, provenance
 from hpc_utils.cli import main
 from hpc_utils.config import ConfigError
-from hpc_utils.launch import rerun
-from hpc_utils.launch.rerun import CannotRerun
 from hpc_utils.records import RunFolder, packed
 from hpc_utils.records.folder import read_json
+from tests.launch.conftest import TRAIN, Bench
+from tests.launch.test_script import write_loop
 from tests.support import copy_runs
-
-from .conftest import TRAIN, Bench
 
 CORES = paths.reference() / "epyc-2core"
 REHEARSAL = paths.reference() / "rehearsal"
@@ -57,17 +57,6 @@ def test_a_run_made_again_is_bit_equal_and_the_run_itself_stays(bench: Bench) ->
     assert "differ (not bit-equal; by " in outcome.out and "differ: at least one quantity differs" in outcome.out
     failed = bench.hpc("verify", run, "--repeats", 1, "--notebook", notebook, FAULT="raise", FAULT_RANK=0)
     assert failed.code == 2 and "step three went wrong" in failed.err
-
-
-def test_a_run_is_found_by_its_id_its_end_or_its_folder(results: Path) -> None:
-    run = committed(CORES, "none1-fp32-b512-r1")
-    assert rerun.find_run(run.name) == rerun.find_run(run.name[-8:]) == rerun.find_run(str(run)) == run
-    for name, where in ((run.name[:-1], None), (run.name, REHEARSAL)):
-        with pytest.raises(CannotRerun, match=f"'{name}' names no run"):
-            rerun.find_run(name, where)
-    own = results / "runs" / run.name
-    packed.unpack(run, own)
-    assert rerun.find_run(run.name) == own, "one's own results come first"
 
 
 def test_every_parameter_is_asked_for_as_it_was_whatever_the_defaults_are_now(results: Path) -> None:
@@ -138,3 +127,24 @@ def test_a_copy_of_the_set_and_a_changed_run_are_no_evidence(results: Path, tmp_
     epochs.write_text(epochs.read_text()[:-2] + "9\n")
     with pytest.raises(CannotRerun, match="have changed since exports/laptop-06"):
         rerun.unchanged(run)
+
+
+def test_a_recorded_loop_is_repeated_with_its_parameters(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_loop(bench.folder)
+    assert bench.hpc("run", "my_loop.py", "-p", "parallel=none", "-p", "width=5").code == 0
+    monkeypatch.chdir(bench.folder)
+    request = rerun.again(bench.run, 2)
+    assert request.config.workload_args == {"width": 5} and request.config.repeat == 2
+    assert request.arguments == ["--global_batch=32", "--width=5"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--tolerance", "nan"), "nan is not a finite number"),
+        (("--results", "laptop", "--against", "epyc-2core"), "is the set of the run itself"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(options: tuple[str, ...], message: str) -> None:
+    done = CliRunner().invoke(main, ["verify", packed.folders(CORES)[0].name, *options])
+    assert done.exit_code == 2 and message in done.output

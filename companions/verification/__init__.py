@@ -1,0 +1,1 @@
+"""A run made again, and whether its numbers are the same."""

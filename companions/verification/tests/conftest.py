@@ -1,0 +1,3 @@
+"""Fixtures of the core's tests."""
+
+from tests.launch.conftest import bench  # noqa: F401
