@@ -23,10 +23,10 @@ MODULES = (
     "torch", "torch._dynamo", "hpc_utils.train.parallel.ddp", "hpc_utils.launch.forkserver", "hpc_utils.launch.rank_profiler",
     "papermill", "pandas", "hpc_utils.publish.plots.runs",
 )  # fmt: skip
-# Variables that the interpreter and libraries read when they are loaded: a fork cannot have others.
+# Variables that the interpreter and libraries read when they are loaded: a fork cannot have others. Inductor itself sets its CACHE_DIR.
 READ_AT_START = re.compile(
     r"LD_|LANG$|LC_|MALLOC_|GLIBC_|PYTHON(?!UNBUFFERED$)|(OMP|GOMP|KMP|MKL|OPENBLAS|NUMEXPR)_"
-    r"|TORCH_(LOGS|CPP_|SHOW_)|TORCH(DYNAMO|INDUCTOR)_|PYTORCH_|MPL(?!BACKEND$)"
+    r"|TORCH_(LOGS|CPP_|SHOW_)|TORCH(DYNAMO|INDUCTOR)_(?!CACHE_DIR$)|PYTORCH_|MPL(?!BACKEND$)"
 )
 
 
