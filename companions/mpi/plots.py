@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter
+from matplotlib.ticker import EngFormatter, LogLocator
 
 from hpc_utils.plural import counted
 from hpc_utils.publish.plots import drawing, style
@@ -58,6 +58,7 @@ def allreduce(table: pd.DataFrame) -> Figure:
     figure, ((axes,),) = drawing.panels(1, height=2.4)
     drawing.lines(axes, table, "bytes", "allreduce_seconds", "library")
     axes.set(xscale="log", yscale="log", xlabel="message")
+    axes.xaxis.set_major_locator(LogLocator(1000, numticks=5))
     axes.xaxis.set_major_formatter(EngFormatter("B"))
     return figure
 
