@@ -346,14 +346,15 @@ def _planned_options(site: Site, plan: Plan, reference: float, samples: float) -
         return
     rows = rows.assign(seconds=samples * rows.step_seconds / rows.global_batch)
     apart, names = drawing.apart(rows, LABELLED, PLANNED)
-    for row, base in zip(apart.itertuples(), _bases(pd.concat([rows, plan.measured]), PLANNED), strict=False):
+    bases = _bases(pd.concat([rows, plan.measured]), PLANNED)
+    for place, (row, base) in enumerate(zip(apart.itertuples(), bases, strict=False)):
         span = Estimate(row.step_seconds, row.step_seconds_low, row.step_seconds_high, 0).times(
             samples / row.global_batch
         )
         speedup = Estimate(reference / span.value, reference / span.high, reference / span.low, 0)
         efficiency = speedup.times(base.seconds * base.world_size / reference / row.world_size)
         decided = decide(efficiency, at_least=recommend.EFFICIENT)
-        is_base = (base.world_size, base.seconds) == (row.world_size, row.seconds)
+        is_base = base.name == place
         verdict = "reference of its efficiency" if is_base else cost.WORTH.get(decided, decided)
         hours = row.seconds / cost.HOUR
         price = _node(site, row.hardware_id).cost(row.nodes, row.ranks_per_node, hours) * cost.MILLION / samples
