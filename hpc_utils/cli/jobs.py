@@ -418,7 +418,7 @@ def _print_draft(draft: Draft) -> None:
     by_layout: dict[Layout, list[int]] = {}
     for group in draft.groups:
         by_layout.setdefault(group.layout, []).append(len(group.requests))
-    for layout, runs in by_layout.items():
+    for layout, runs in sorted(by_layout.items(), key=lambda item: item[0].ranks):
         ranks = f"{layout.nodes} x {layout.ranks_per_node} ranks"
         click.echo(f"  {counted(sum(runs), 'run'):>9} of {ranks}, in {counted(len(runs), 'array job')}")
     for line in plan.impossible:

@@ -24,7 +24,7 @@ from tests.train import tokens
 
 from .browser import tried
 from .conftest import execution, own_style
-from .documents.test_draft import TOML
+from .documents.conftest import PROJECT
 from .test_lookup import soup
 
 CURVES, SINGLE = "curves", "single"  # a study of scaling; one on one rank
@@ -132,7 +132,7 @@ def test_tokens_and_every_metric_stand_in_report_and_page(tmp_path: Path, monkey
     )
     monkeypatch.setattr(paths, "root", lambda: tmp_path)
     (tmp_path / "paper").mkdir()
-    (tmp_path / "paper/paper.toml").write_text(TOML)
+    (tmp_path / "paper/paper.toml").write_text(PROJECT)
     monkeypatch.setenv("HPC_RESULTS", str(results))
     for arguments in (["new", "words"], ["words"]):
         done = CliRunner().invoke(main, ["paper", *arguments])

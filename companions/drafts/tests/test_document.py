@@ -23,19 +23,9 @@ from hpc_utils.analyze import cost, scaling
 from hpc_utils.publish.chapter import Chapter
 from hpc_utils.publish.plots.chart import Chart
 from tests.publish.conftest import execution
-from tests.publish.documents.conftest import REFERENCE, ROOT
+from tests.publish.documents.conftest import PROJECT, REFERENCE, ROOT
 from tests.publish.documents.test_build import text
 from tests.support import copy_runs
-
-TOML = """\
-# A comment.
-[sets]
-rehearsal = "results/reference/rehearsal"  # another
-
-[document.slides]
-source = "slides.md"
-template = "slides"
-"""
 
 
 @pytest.fixture
@@ -44,7 +34,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(paths, "root", lambda: tmp_path)
     monkeypatch.setenv("HPC_RESULTS", str(tmp_path / "results"))
     (tmp_path / "paper").mkdir()
-    (tmp_path / "paper/paper.toml").write_text(TOML)
+    (tmp_path / "paper/paper.toml").write_text(PROJECT)
     return tmp_path
 
 
@@ -78,7 +68,7 @@ def test_the_page_of_a_real_study(root: Path) -> None:
     shutil.copytree(REFERENCE / "epyc-2core", root / "results")
     assert paper("new", "my-page", "--study", "laptop").exit_code == 0
     toml = (root / "paper/paper.toml").read_text()
-    assert toml.startswith(TOML.replace("[sets]\n", '[sets]\nmine = "results"\n')), "comments and order are kept"
+    assert toml.startswith(PROJECT.replace("[sets]\n", '[sets]\nmine = "results"\n')), "comments and order are kept"
     source = (root / "paper/my-page.md").read_text()
     typed = re.sub(r"\{\{.*?\}\}|\]\(.*?\)\{.*?\}|fp32|bf16|95\\ % \w*\s?intervals", "", source)
     assert not re.search(r"\d", typed), "each number is cited"
@@ -141,7 +131,7 @@ def test_a_page_that_cannot_be_written_is_refused(
         (study / f"studies/{name}.json").write_text(json.dumps(index | {"name": name, "runs": runs}))
     done = paper("new", *arguments)
     assert done.exit_code == 2 and message in done.output
-    assert (root / "paper/paper.toml").read_text() == TOML
+    assert (root / "paper/paper.toml").read_text() == PROJECT
     assert [path.name for path in (root / "paper").iterdir()] == ["paper.toml"]
 
 

@@ -37,6 +37,16 @@ template = "slides"
 sets = ["laptop"]
 """
 
+PROJECT = """\
+# A comment.
+[sets]
+rehearsal = "results/reference/rehearsal"  # another
+
+[document.slides]
+source = "slides.md"
+template = "slides"
+"""
+
 PAPER = """\
 ---
 title: A small study
