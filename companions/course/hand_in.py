@@ -16,7 +16,7 @@ from hpc_utils.analyze import points, scaling
 from hpc_utils.plural import counted
 from hpc_utils.provenance.system import markdown_table, system_markdown
 from hpc_utils.publish import exports, figure_export, staleness
-from hpc_utils.records import Records, StudyIndex, atomic, packed
+from hpc_utils.records import Records, StudyIndex, atomic, identity, packed
 from hpc_utils.records.accounting import read_accounting
 from hpc_utils.records.fingerprint import portable
 from hpc_utils.records.folder import MONITOR, read_json
@@ -113,13 +113,18 @@ def write_folder(study: str, results: Path, output: Path) -> list[str]:
     """Write the folder `output` about `study` of the set `results`; returns what its reader should know, a line each.
 
     Raises:
-        UnknownStudy: it was never run with these results. CannotExport: no run is complete, or a figure was changed since.
+        UnknownStudy: it was never run with these results. CannotExport: no run is complete, the study was imported, or a figure was
+            changed since.
     """
     index = records.read_study(study, results)
     study_records = records.load(results, study=study)
     if study_records.runs.empty:
         raise figure_export.CannotExport(
             f"no run of {study} in {results} is complete: `hpc status` and `hpc collect` say why"
+        )
+    if imported := identity.imported_sets(study_records.runs.hardware_id):
+        raise figure_export.CannotExport(
+            f"{', '.join(imported)} was imported, and nothing here repeats it: hand in a study that was measured here"
         )
     runs = study_records.runs.sort_values("started")
     notes = []

@@ -22,7 +22,7 @@ from hpc_utils.publish import cells, exports, formatting
 from hpc_utils.publish.documents import project
 from hpc_utils.publish.documents.project import ProjectError
 from hpc_utils.publish.exports import Exports, Item
-from hpc_utils.records import atomic
+from hpc_utils.records import atomic, identity
 from hpc_utils.records.identity import POINT, SAME
 
 FOLDER = Path(__file__).parent / "templates"
@@ -55,6 +55,10 @@ class Row:
 
     def has(self, column: str) -> bool:
         return not pd.isna(self.fields.get(column))
+
+    def alike(self, *names: str) -> dict[str, Any]:
+        """The values of these fields that the row has."""
+        return {name: self.fields[name] for name in names if self.has(name)}
 
     def cite(self, column: str, form: str = "") -> str:
         """`{{mine:laptop-efficiency.throughput[kind=strong, ...]|interval}}`; a dash where it is empty.
@@ -149,7 +153,14 @@ def write_draft(root: Path, results: Path, name: str, study: str = "", template:
             records.read_study(study, results)
         elif len(several := records.studies(results)) == 1:
             study = several[0].name
-        content = {"study": study, "title": study or results.name, "cited": Cited(alias, study, exported)}
+        imported = identity.imported_sets(records.load(results, study=study).runs.hardware_id)
+        content = {
+            "study": study,
+            "title": study or results.name,
+            "cited": Cited(alias, study, exported),
+            "imported": imported,
+            "source": records.read_study(study, results).about if study else ", ".join(imported),
+        }
     text = environment.get_template(chosen["file"]).render(
         chosen.get("values", {}), name=name, alias=alias, **content
     )

@@ -36,7 +36,7 @@ def import_(files, mapping, name, dry_run):
     Each row is a run or, if the mapping names a column for `epoch`, an epoch of the run that the file is about. They are
     kept under results/foreign/NAME, a result set with records that chapters and documents read and name as imported. A
     throughput that contradicts the time and samples of its row is corrected if the reason is known (a global count summed
-    over ranks); otherwise the row is refused, and the exit code is 1.
+    over ranks); otherwise the row is refused, and the exit code is 1; of epochs, nothing is kept then.
     """
     from . import runs as imported
     from . import tables
@@ -55,12 +55,18 @@ def import_(files, mapping, name, dry_run):
     kernels = _kernel_tables(runs)
     if is_by_epoch:
         refused = unfit
-        rows = [[run.run_id, str(len(run.epochs)), f"{run.throughput:,.4g}"] for run in runs]
-        print_table(["run", "epochs", "samples/s"], rows)
+        rows = [
+            [run.run_id, str(len(run.epochs)), f"{run.throughput:,.4g}", ", ".join(sorted(run.verdicts))]
+            for run in runs
+        ]
+        print_table(["run", "epochs", "samples/s", "reported throughput"], rows)
     elif unfit:
         place, why = next(iter(unfit.items()))
         click.secho(f"{counted(len(unfit), 'row')} without a record, such as {place}: {why}", fg="yellow", err=True)
     print_refused(refused, "" if is_by_epoch else "line ")
+    if is_by_epoch and refused:
+        click.echo("nothing is kept: runs without these epochs would not compare", err=True)
+        sys.exit(1)
     if not dry_run:
         kept = tables.keep({path.name if is_by_epoch else "source.csv": path for path in files}, mapping, name)
         click.echo(f"kept: {kept}")
@@ -74,7 +80,9 @@ def import_(files, mapping, name, dry_run):
 def _kernel_tables(runs):
     """{file that a run names: its kernels as CSV}."""
     from hpc_utils.analyze.profiles import readers
-    from hpc_utils.analyze.profiles.kernels import kernel_table, read_kernels
+    from hpc_utils.analyze.profiles.kernels import kernel_table
+
+    from .kernels import read_kernels
 
     contents = {}
     for path in {run.kernels for run in runs if run.kernels}:

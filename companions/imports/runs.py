@@ -33,13 +33,15 @@ COLUMNS = [*schema.names(schema.EPOCHS), "utilisation"]  # of the rows of epochs
 
 @dataclass(frozen=True)
 class ImportedRun:
-    """`values` of `tables.read_row` that all its `epochs` share; `kernels`: the file that the mapping names, or None."""
+    """`values` of `tables.read_row` that all its `epochs` share; `kernels`: the file that the mapping names, or None; `verdicts`: on
+    the throughput of its rows."""
 
     run_id: str
     file: Path
     values: Mapping[str, Any]
     epochs: list[dict[str, Any]]
     kernels: Path | None
+    verdicts: set[tables.Verdict]
 
     @property
     def throughput(self) -> float:
@@ -73,13 +75,16 @@ def read_runs(files: Iterable[Path], mapping_path: Path, name: str) -> tuple[lis
                 epoch = _epoch(values)
                 run_id = _run_id(values, name)
                 table = kernels and mapping_path.parent / kernels
-                run = runs.setdefault(run_id, ImportedRun(run_id, path, values, [], table))
-                if run.file != path or epoch["epoch"] in [former["epoch"] for former in run.epochs]:
+                run = runs.setdefault(run_id, ImportedRun(run_id, path, values, [], table, set()))
+                if run.file == path and epoch["epoch"] in [former["epoch"] for former in run.epochs]:
+                    raise ForeignError(f"epoch {epoch['epoch']} is a second time in {path.name}: remove one of both")
+                if run.file != path:
                     raise ForeignError(
-                        f"the same run, and epoch, as in {run.file.name}: state what differs, in a column or in "
+                        f"the same run as in {run.file.name}: state what differs, in a column or in "
                         f'[runs."{path.name}"]; `repeat` if nothing does'
                     )
                 run.epochs.append(epoch)
+                run.verdicts.add(values["verdict"])
             except ForeignError as fault:
                 refused[f"{path.name}:{line}"] = str(fault)
     return list(runs.values()), refused

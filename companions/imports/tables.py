@@ -189,6 +189,11 @@ def read_rows(path: Path, meaning: Meaning) -> tuple[dict[int, dict[str, Any]], 
     if not rows:
         fault = next(iter(refused.values()), "there is none")
         raise ForeignError(f"{path}: no row can be used: {fault}")
+    accuracies = [row[name] for row in rows.values() for name in ACCURACIES if name in row]
+    if meaning.accuracy_is == "percent" and accuracies and max(accuracies) <= 0.01:
+        raise ForeignError(
+            f'{path}: no accuracy is above 1, so they are no percent: leave out `accuracy_is = "percent"`'
+        )
     return rows, refused
 
 
@@ -260,12 +265,16 @@ def keep(files: Mapping[str, Path], mapping_path: Path, name: str) -> Path:
     """Copy files that were read, by these names, and their mapping to `results/foreign/<name>/`, and return the folder.
 
     Raises:
-        ForeignError: the folder contains other files.
+        ForeignError: the folder contains other files, or a committed set has this name.
     """
     folder = paths.results() / "foreign" / name
+    if (committed := paths.reference() / name).exists():
+        raise ForeignError(f"{committed} is a set of that name: give another name (--as), or remove that folder")
     kept = {path.name: path.read_bytes() for path in folder.glob("*.csv")}
     if kept and kept != {file: path.read_bytes() for file, path in files.items()}:
-        raise ForeignError(f"{folder} holds another file's results: give another name (--as), or remove that folder")
+        raise ForeignError(
+            f"{folder} holds other files, or these before an edit: remove it to import again, or give another name (--as)"
+        )
     folder.mkdir(parents=True, exist_ok=True)
     for file, path in files.items():
         shutil.copyfile(path, folder / file)

@@ -57,8 +57,9 @@ def _release_repository(check: bool, output: Path) -> None:
 
     root = Path(checklist.git(Path.cwd(), "rev-parse", "--show-toplevel").decode().strip())
     if check:
-        click.echo("\n".join(repository.faults(root)) or "nothing is missing")
-        return
+        faults = list(repository.faults(root))
+        click.echo("\n".join(faults) or "nothing is missing")
+        sys.exit(1 if faults else 0)
     click.echo(repository.release(root, output))
     click.echo(f"tagged {repository.TAG}: `git push --follow-tags` hands it in", err=True)
 

@@ -26,7 +26,10 @@ def register(main: click.Group) -> None:
     "--device-hours", default=12.0, type=common.Finite(), help="The work to plan: of training on the smallest option."
 )
 @click.option(
-    "--plan", metavar="WORDS", default="", help='Of `hpc plan`, whose options are added: "strong --like A100".'
+    "--plan",
+    metavar="WORDS",
+    default="",
+    help='Of `hpc plan`, whose options are added: "strong --seconds-per-epoch 20".',
 )
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Instead of results/guide/CLUSTER.md.")
 def guide(cluster_name, folder, device_hours, plan, output):
@@ -46,10 +49,14 @@ def guide(cluster_name, folder, device_hours, plan, output):
     results = folder or paths.results()
     output = output or paths.results() / "guide" / f"{Path(cluster_name).stem}.md"
     planned = None
+    try:
+        words = shlex.split(plan)
+    except ValueError as error:
+        raise click.BadParameter(f"{plan!r}: {error}", param_hint="--plan") from None
     if plan:
         common.set_variables({"HPC_RESULTS": str(results)})
         with redirect_stdout(io.StringIO()):
-            planned = jobs.plan.main([*shlex.split(plan), "--cluster", cluster_name], standalone_mode=False)
+            planned = jobs.plan.main([*words, "--cluster", cluster_name], standalone_mode=False, prog_name="hpc plan")
     site = page.Site.read(read_cluster(cluster_name), results)
     atomic.write_text(output, page.guide_page(site, device_hours, planned))
     click.echo(output)

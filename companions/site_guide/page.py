@@ -19,6 +19,7 @@ from hpc_utils.analyze.decide import decide
 from hpc_utils.analyze.stats import Estimate
 from hpc_utils.launch import job_environment
 from hpc_utils.launch.cluster import Cluster, NodeType
+from hpc_utils.plural import counted
 from hpc_utils.provenance import HardwareId
 from hpc_utils.provenance.facts import facts, settings
 from hpc_utils.provenance.system import markdown_table
@@ -26,7 +27,7 @@ from hpc_utils.publish.formatting import ABSENT, quantity
 from hpc_utils.publish.plots import drawing
 from hpc_utils.records import probes
 from hpc_utils.records.folder import read_json
-from hpc_utils.records.identity import PLANNED, SAME, parse_settings, task
+from hpc_utils.records.identity import PLANNED, POINT, SAME, parse_settings, task
 
 from . import collectives
 
@@ -107,6 +108,7 @@ class Site(NamedTuple):
 
     Attributes:
         results: folder of the runs. runs: without limited links and profiles, with `node_type` and `task`. epochs: of all runs.
+        limited: how many unprofiled runs had limited links.
         doctored: reports of `hpc doctor`, newest first.
     """
 
@@ -115,21 +117,30 @@ class Site(NamedTuple):
     runs: pd.DataFrame
     epochs: pd.DataFrame
     doctored: list[dict[str, Any]]
+    limited: int
 
     @classmethod
     def read(cls, cluster: Cluster, results: Path) -> Site:
         """Of that cluster in the set `results`, and reports of the doctor there or in the results of this clone."""
         loaded = records.load(results)
         runs = loaded.runs
+        limited = 0
         if len(runs):
             names = runs.hardware_id.map(lambda hardware: HardwareId.parse(hardware).name)
             is_here = names.isin([f"{cluster.name}-{node}" for node in cluster.nodes])
             tasks = [task(run) for run in runs.to_dict("records")]
-            runs = points.unprofiled(runs.assign(node_type=names, task=tasks)[is_here & runs.link_gbit.isna()])
+            here = points.unprofiled(runs.assign(node_type=names, task=tasks)[is_here])
+            runs = here[here.link_gbit.isna()]
+            limited = len(here) - len(runs)
         files = {*results.glob("doctor/*/doctor.json"), *paths.results().glob("doctor/*/doctor.json")}
         reports = filter(None, map(read_json, files))
         return cls(
-            cluster, results, runs, loaded.epochs, sorted(reports, key=lambda report: report["made"], reverse=True)
+            cluster,
+            results,
+            runs,
+            loaded.epochs,
+            sorted(reports, key=lambda report: report["made"], reverse=True),
+            limited,
         )
 
     def is_of(self, hardware: str | None, node: str) -> bool:
@@ -173,9 +184,10 @@ def guide_page(site: Site, device_hours: float, planned: tuple[str, pd.DataFrame
     """
     cluster = site.cluster
     works = list(_works(site, device_hours))
-    plan = Plan(*planned or ("", pd.DataFrame(columns=[*budget.SAME, "step_seconds", "basis"])))
+    plan = Plan(*planned or ("", pd.DataFrame(columns=[*budget.SAME, "step_seconds", "basis", "note"])))
     sections = [_measured_work(site, *work, device_hours, plan) for work in works]
     sections += _planned_works(site, [smallest for _, _, smallest, _ in works], device_hours, plan)
+    sections += _notes(site, plan)
     missing = f"Not measured: `hpc submit strong --cluster {cluster.name}` measures it, `hpc plan strong --cluster {cluster.name}` predicts it."
     return PAGE.format(
         title=cluster.title,
@@ -230,7 +242,8 @@ def _best(runs: pd.DataFrame) -> dict[str, str]:
     if runs.empty:
         return {}
     single = runs[runs.world_size == 1]
-    rates = single.groupby(["task", "node_type", "precision"]).throughput.median().reset_index()
+    configurations = points.number(single, [*SAME, *POINT])
+    rates = single.groupby(["task", "node_type", "precision", configurations]).throughput.median().reset_index()
     fastest = rates.sort_values("throughput").drop_duplicates("task", keep="last")
     types = rates.groupby("task").node_type.nunique()
     words: dict[str, list[str]] = {}
@@ -323,6 +336,22 @@ def _measured_work(
         table.append(Option(row.seconds, label, (*cells, verdict), commands))
     table += _planned_options(site, plan.of_task(smallest, options), smallest.seconds, samples)
     return _work(site, title, table, recommend.describe(smallest), samples, device_hours, unit)
+
+
+def _notes(site: Site, plan: Plan) -> Iterator[str]:
+    """What the tables leave out, and what "planned" means in them."""
+    if site.limited:
+        yield f"{counted(site.limited, 'run')} over links that were limited on purpose are no options."
+    bases = dict.fromkeys(plan.estimates.basis)
+    if unknown := int((plan.estimates.basis == "time limit").sum()):
+        yield (
+            f"Of the plan of `{plan.study}`, the time of {counted(unknown, 'configuration')} is not known: `hpc plan` says what would give it."
+        )
+    for basis in bases:
+        if basis not in ("measured", "time limit"):
+            yield f"*planned ({basis})*: {budget.BASES[basis]}."
+    for note in dict.fromkeys(filter(None, plan.estimates.note[plan.estimates.basis == "model"])):
+        yield f"*planned (model)*, {note}."
 
 
 def _planned_works(site: Site, measured: Iterable[pd.Series], device_hours: float, plan: Plan) -> Iterator[str]:
@@ -425,6 +454,13 @@ def _commands(site: Site, option: pd.Series) -> Iterator[str]:
             yield _submit(path.stem.removesuffix(f"-{option.hardware_id}"), site.cluster, planned.series, option)
     names = ("workload", "dataset", "parallel", "precision", "global_batch")
     parameters = {name: option[name] for name in names if pd.notna(option[name])} | parse_settings(option.settings)
+    if option.device == "cpu":
+        parameters |= (
+            {"cores_per_rank": option.cores_per_rank}
+            if option.cores_per_rank
+            else {"threads_per_rank": int(option.threads_per_rank)}
+        )
+        parameters |= {"share_period": option.share_period} if pd.notna(option.share_period) else {}
     gpus = f" --gpus-per-node={option.ranks_per_node:g}" if option.device != "cpu" else ""
     ranks = "" if gpus else f"RANKS_PER_NODE={option.ranks_per_node:g} "
     texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in parameters.items()}

@@ -47,6 +47,8 @@ def keep(studies: Sequence[str], name: str) -> Path:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
         raise CannotKeep(f"{name!r} is no folder's name: use letters, digits, dots and dashes")
     target = paths.reference() / name
+    if target.resolve() == paths.results().resolve():
+        raise CannotKeep(f"{target} holds these runs already: `--results` names the set to copy from")
     runs_by_study = {}
     for study in studies:
         study_records = records.load(study=study)

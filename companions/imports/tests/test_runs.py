@@ -10,7 +10,9 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner, Result
 
+from companions.imports.kernels import read_kernels
 from hpc_utils import paths, records
+from hpc_utils.analyze.profiles.timeline import ProfileError
 from hpc_utils.cli import main
 from hpc_utils.publish import exports
 from hpc_utils.publish.documents.sets import ResultSet, Sets, source_line
@@ -71,6 +73,13 @@ def test_the_page_s_commands_lead_from_the_files_to_documents(
     assert "(imported)" in text(desk / "paper/build/v100-pitch.pdf")
     page = " ".join(text(desk / "paper/build/v100.pdf").split())
     assert "imported, not measured here: v100" in page and "directly on the machine" not in page
+    assert hpc("hpc paper new own --template paper --results v100").exit_code == 0
+    written = (desk / "paper/own.md").read_text()
+    assert (
+        "torchrun" not in written
+        and "interleaved" not in written
+        and "precision=fp32]|" in written.split("# Intro")[0]
+    )
     sets = Sets([ResultSet("v100", folder, exported)])
     assert "imported" in source_line([sets.item("figures", "v100-kinds")])
 
@@ -124,3 +133,46 @@ def test_a_trace_gives_the_time_by_kind_of_kernel(desk: Path, results: Path) -> 
     assert hpc(COMMANDS[0]).exit_code == 0
     (table,) = (results / "foreign/v100").glob("runs/*/profile/kernels.csv")
     assert pd.read_csv(table).share.sum() == pytest.approx(1)
+
+
+def test_a_name_of_a_committed_set_is_refused(desk: Path, results: Path) -> None:
+    done = hpc(COMMANDS[0].replace("--as v100", "--as shares"))
+    assert done.exit_code == 2 and "shares" in done.stderr and not (results / "foreign").exists()
+
+
+def test_shares_that_are_called_percent_are_refused(desk: Path, results: Path) -> None:
+    rows = [f"{epoch},1.0,0.7{epoch},0.7{epoch},7600,6.579" for epoch in range(1, 5)]
+    (desk / "fp16.csv").write_text("\n".join([HEADER, *rows]) + "\n")
+    done = hpc(COMMANDS[0])
+    assert done.exit_code == 2 and "fp16.csv" in done.stderr and "percent" in done.stderr
+
+
+def test_a_second_row_of_an_epoch_is_named(desk: Path, results: Path) -> None:
+    with (desk / "fp16.csv").open("a") as file:
+        file.write((desk / "fp16.csv").read_text().splitlines()[-1] + "\n")
+    done = hpc(COMMANDS[0])
+    assert done.exit_code == 1 and "fp16.csv:6" in done.stderr and "epoch 4" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("rows", "names"),
+    [
+        (["kernel,time_ms", "ncclDevKernel(void*, int),30"], "3 fields"),
+        (["kernel,share", "gemm,41 %"], "'41 %'"),
+        (["kernel,time_ms", "gemm,-1"], "'-1'"),
+        (["kind,share", "GEMM,90", "convolution,50"], "140"),
+        (["kind;share", "GEMM;0,9"], "with commas"),
+    ],
+)
+def test_a_table_of_kernels_that_cannot_be_read_is_refused(tmp_path: Path, rows: list[str], names: str) -> None:
+    path = tmp_path / "kernels.csv"
+    path.write_text("\n".join(rows))
+    with pytest.raises(ProfileError, match=re.escape(names)):
+        read_kernels(path)
+
+
+def test_what_shares_leave_is_of_other_kernels(tmp_path: Path) -> None:
+    path = tmp_path / "kernels.csv"
+    path.write_text("kind,share\nGEMM,0.5\nconvolution,0.2\n")
+    table = read_kernels(path).set_index("kind").share
+    assert table.to_dict() == pytest.approx({"GEMM": 0.5, "convolution": 0.2, "other": 0.3})

@@ -65,4 +65,5 @@ def test_what_is_missing_is_named_and_nothing_is_tagged(repository: Path, missin
 
 def test_uncommitted_files_are_refused(repository: Path) -> None:
     (repository / "handin/results.csv").write_text("edited")
-    assert hpc().exit_code == 2 and "results.csv" in hpc("--check").output
+    checked = hpc("--check")
+    assert hpc().exit_code == 2 and "results.csv" in checked.output and checked.exit_code == 1

@@ -84,7 +84,7 @@ def test_a_planned_option_stands_among_the_measured_with_its_command(site: page.
     _, options, smallest, samples = next(work for work in page._works(site, 12) if work[0] == "cnn on digits")
     steps = {"step_seconds": 0.05, "step_seconds_low": 0.04, "step_seconds_high": 0.08}
     layout = {"parallel": "ddp", "nodes": 16, "world_size": 16, "global_batch": 1024, "series": "wide"}
-    point = {name: smallest.get(name) for name in budget.SAME} | layout | steps | {"basis": "model"}
+    point = {name: smallest.get(name) for name in budget.SAME} | layout | steps | {"basis": "model", "note": ""}
     measured = point | {"nodes": 2, "world_size": 2, "basis": "measured"}
     text = page.guide_page(site, 12, ("wide", pd.DataFrame([point, measured])))
     head, *rows = cells(section(text, "cnn on digits"))

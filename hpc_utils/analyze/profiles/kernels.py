@@ -14,13 +14,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from . import intervals
-from .timeline import COMMUNICATION, COMPUTE, Events, ProfileError, Timeline
+from .timeline import COMMUNICATION, COMPUTE, Events, Timeline
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -215,28 +214,6 @@ def kernel_table(timelines: Iterable[Timeline], by: str = "short") -> pd.DataFra
     frame = ns.agg(count="size", total_ns="sum", mean_ns="mean", median_ns="median").reset_index()
     frame["share"] = frame.total_ns / frame.total_ns.sum()
     return frame.sort_values(["total_ns", "name"], ascending=[False, True], ignore_index=True)
-
-
-def read_kernels(path: Path) -> pd.DataFrame:
-    """`kernel_table` of a CSV with a column of kernels, or of their kinds, and one of times or shares, as `nsys stats` writes it.
-
-    Raises:
-        ProfileError: it has no such columns.
-    """
-    import pandas as pd
-
-    table = pd.read_csv(path)
-    names = [name for name in table if name.strip().lower() in ("kernel", "kernel name", "name", "kind")]
-    times = [name for name in table if "time" in name.lower() and "%" not in name]
-    times += [name for name in table if "%" in name or "share" in name.lower()]
-    if not names or not times:
-        raise ProfileError(
-            f"{path}: needs a column `kernel` (or `kind`) and one of times or shares, not {list(table.columns)}"
-        )
-    kernels = pd.DataFrame({"name": table[names[0]].astype(str), "total_ns": pd.to_numeric(table[times[0]])})
-    kernels["kind"] = [name if name in set(KernelClass) else classify(name) for name in kernels.name]
-    kernels["share"] = kernels.total_ns / kernels.total_ns.sum()
-    return kernels.sort_values(["total_ns", "name"], ascending=[False, True], ignore_index=True)
 
 
 def kinds(profiles: Mapping[str, Sequence[Timeline]]) -> pd.DataFrame:
