@@ -278,7 +278,7 @@ def test_a_set_is_kept_with_its_files(desk: Path, results: Path) -> None:
     assert hpc("theirs.csv", "--map", "theirs.toml", "--as", "another").exit_code == 0
     assert (results / "foreign/another/source.csv").read_bytes() == (desk / "theirs.csv").read_bytes()
     (desk / "theirs.csv").write_text(CLASSIC.replace("1199", "1200"))
-    assert "holds another file's results" in hpc("theirs.csv", "--map", "theirs.toml").stderr
+    assert "remove it to import again" in hpc("theirs.csv", "--map", "theirs.toml").stderr
 
 
 def test_the_example_of_the_results_page(desk: Path) -> None:
