@@ -159,7 +159,7 @@ def write_draft(root: Path, results: Path, name: str, study: str = "", template:
             "title": study or results.name,
             "cited": Cited(alias, study, exported),
             "imported": imported,
-            "source": records.read_study(study, results).about if study else ", ".join(imported),
+            "source": records.read_study(study, results).about if study else f"Imported: {', '.join(imported)}",
         }
     text = environment.get_template(chosen["file"]).render(
         chosen.get("values", {}), name=name, alias=alias, **content

@@ -49,11 +49,11 @@ def guide(cluster_name, folder, device_hours, plan, output):
     results = folder or paths.results()
     output = output or paths.results() / "guide" / f"{Path(cluster_name).stem}.md"
     planned = None
-    try:
-        words = shlex.split(plan)
-    except ValueError as error:
-        raise click.BadParameter(f"{plan!r}: {error}", param_hint="--plan") from None
     if plan:
+        try:
+            words = shlex.split(plan)
+        except ValueError as error:
+            raise click.BadParameter(f"{plan!r}: {error}", param_hint="--plan") from None
         common.set_variables({"HPC_RESULTS": str(results)})
         with redirect_stdout(io.StringIO()):
             planned = jobs.plan.main([*words, "--cluster", cluster_name], standalone_mode=False, prog_name="hpc plan")
