@@ -65,7 +65,7 @@ steps() {
 }
 
 study() { # NAME STUDY OPTION...
-    step "$1" "${hpc[@]}" study run "${@:2}" --no-report "${tiny[@]}"
+    step "$1" "${hpc[@]}" study run "${@:2}" --no-report "${tiny[@]}" ${rehearse:+--as "$2-tiny"}
 }
 
 is_done() { [ "$(head -n 1 "$results/gpu-day/$1.done" 2>/dev/null)" = "$state" ]; } # NAME
