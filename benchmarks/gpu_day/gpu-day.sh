@@ -31,7 +31,8 @@ if [ "$rehearse" ]; then
     batches=16,32 quick=(--quick)
     # As equal as studies can be: what is the same run is made once.
     tiny=("${resnet[@]}" -p epochs=1 -p steps_per_epoch=5 -p global_batch=64 -p evaluate_every=1 -p schedule=constant
-        -p lr_warmup_epochs=0 -p label_smoothing=0 -p compile=off -p step_graph=false -p flip=random -p evaluate_mirrored=false --repeats 1)
+        -p lr_warmup_epochs=0 -p label_smoothing=0 -p compile=off -p step_graph=false
+        -p flip=random -p evaluate_mirrored=false --repeats 1)
 fi
 results=${HPC_RESULTS:-$PWD/results}
 mapfile -t gpu_tests < <(grep -rl --include='*.py' 'mark\.gpu' tests)
