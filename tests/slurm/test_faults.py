@@ -119,7 +119,8 @@ def test_a_node_that_loses_power_is_replaced_and_the_run_resumes(desk: Desk, uni
 def test_scancel_is_final_but_nothing_is_lost(desk: Desk, uninterrupted: Weights) -> None:
     job = desk.submit_training(parameters=LONG)
     desk.wait(lambda: desk.step() > 20)
-    desk.run("scancel", job)
+    with halted(desk):
+        desk.run("scancel", job)
     desk.wait_for(job, "CANCELLED")
     desk.wait(lambda: desk.status().get("state") == "stopped")
     time.sleep(3)
