@@ -3,7 +3,7 @@
     rehearsal:scaling-efficiency.speedup[kind=strong, world_size=8, precision=fp32, baseline=none]
 
 A citation names set (optional if only one set has the table), table, column (by default the table's measure), and keys, which must
-leave one row. An unknown or ambiguous citation is an error that lists the nearest rows.
+leave one row; a value with a comma is in quotes. An unknown or ambiguous citation is an error that lists the nearest rows.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Citation:
     keys: tuple[tuple[str, str], ...]
 
     def __str__(self) -> str:
-        keys = ", ".join(f"{name}={value}" for name, value in self.keys)
+        keys = ", ".join(f"{name}={key(value)}" for name, value in self.keys)
         column = f".{self.column}" if self.column else ""
         return f"{self.alias}:{self.table}{column}".removeprefix(":") + (f"[{keys}]" if keys else "")
 
@@ -55,10 +55,11 @@ class Citation:
 def parse(written: str) -> Citation:
     """Raises UnknownCell if `written` does not have the form of a citation."""
     match = _CITATION.fullmatch(written.strip())
-    pairs = [part.partition("=") for part in (match["keys"] or "").split(",") if part.strip()] if match else []
-    if match is None or not all(name.strip() and value.strip() for name, _, value in pairs):
-        raise UnknownCell(f"{written!r} cites no cell: write table.column[key=value, ...]")
-    keys = tuple((name.strip(), value.strip()) for name, _, value in pairs)
+    parts = re.findall(r'(?:"[^"]*"|[^",])+', match["keys"] or "") if match else []
+    pairs = [part.partition("=") for part in parts if part.strip()]
+    keys = tuple((name.strip(), value.strip().strip('"')) for name, _, value in pairs)
+    if match is None or not all(name and value for name, value in keys):
+        raise UnknownCell(f'{written!r} cites no cell: write table.column[key=value, key="value, with commas"]')
     return Citation(match["alias"] or "", match["table"], match["column"] or "", keys)
 
 
@@ -172,4 +173,6 @@ def _runs(row: pd.Series, column: str, item: Item) -> tuple[str, ...]:
 
 
 def key(value: object) -> str:
-    return NONE if pd.isna(value) else f"{value:g}" if isinstance(value, float) else str(value)
+    """A value as a citation writes it."""
+    text = NONE if pd.isna(value) else f"{value:g}" if isinstance(value, float) else str(value)
+    return f'"{text}"' if "," in text else text

@@ -40,12 +40,13 @@ def find(tmp_path: Path):
 
 
 def test_a_citation_has_set_table_column_and_keys() -> None:
-    cited = cells.parse("a-b:t-1.c_d[e=f, g = h i]")
-    assert (cited.alias, cited.table, cited.column, cited.keys) == ("a-b", "t-1", "c_d", (("e", "f"), ("g", "h i")))
+    cited = cells.parse('a-b:t-1.c_d[e=f, g = h i, k="l, m=n"]')
+    keys = (("e", "f"), ("g", "h i"), ("k", "l, m=n"))
+    assert (cited.alias, cited.table, cited.column, cited.keys) == ("a-b", "t-1", "c_d", keys)
     assert cells.parse(str(cited)) == cited
 
 
-@pytest.mark.parametrize("written", ["", "t.", "t[e]", "t[=f]", "t[e=f", "t.c.d", "a:b:t", "t[e=f]|low", "T.c"])
+@pytest.mark.parametrize("written", ["", "t.", "t[e]", "t[=f]", "t[e=f", 't[e="f, g]', "t.c.d", "a:b:t", "t[e=f]|low", "T.c"])
 def test_what_is_no_citation_is_refused(written: str) -> None:
     with pytest.raises(UnknownCell, match="cites no cell"):
         cells.parse(written)
