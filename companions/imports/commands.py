@@ -38,6 +38,8 @@ def import_(files, mapping, name, dry_run):
     throughput that contradicts the time and samples of its row is corrected if the reason is known (a global count summed
     over ranks); otherwise the row is refused, and the exit code is 1; of epochs, nothing is kept then.
     """
+    from hpc_utils.publish.formatting import first_names
+
     from . import runs as imported
     from . import tables
 
@@ -63,7 +65,8 @@ def import_(files, mapping, name, dry_run):
     elif unfit:
         place, why = next(iter(unfit.items()))
         click.secho(f"{counted(len(unfit), 'row')} without a record, such as {place}: {why}", fg="yellow", err=True)
-    print_refused(refused, "" if is_by_epoch else "line ")
+    places = {why: [str(place) for place, fault in refused.items() if fault == why] for why in refused.values()}
+    print_refused({first_names(names): why for why, names in places.items()}, "" if is_by_epoch else "line ")
     if is_by_epoch and refused:
         click.echo("nothing is kept: runs without these epochs would not compare", err=True)
         sys.exit(1)

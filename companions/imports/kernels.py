@@ -18,7 +18,7 @@ def read_kernels(path: Path) -> pd.DataFrame:
     shares leave to 100 % is of the class "other".
 
     Raises:
-        ProfileError: it has no such columns, a row has more fields, a value is no positive number, or shares exceed 100 %.
+        ProfileError: it has no such columns, a row has more fields, a kind is unknown, a value is no positive number, or shares exceed 100 %.
     """
     with path.open(encoding="utf-8-sig", newline="") as file:
         header, *rows = [row for row in csv.reader(file) if row] or [[]]
@@ -38,6 +38,9 @@ def read_kernels(path: Path) -> pd.DataFrame:
     if len(wrong := table[times[0]][~(values >= 0)]):
         raise ProfileError(f"{path}: {times[0]} is {wrong.iloc[0]!r}: expected a number of at least 0")
     kernels = pd.DataFrame({"name": table[names[0]], "total_ns": values})
+    unknown = [kind for kind in kernels.name if kind not in set(KernelClass)]
+    if unknown and names[0].strip().lower() == "kind":
+        raise ProfileError(f"{path}: the kind {unknown[0]!r} is none of {', '.join(KernelClass)}")
     if "%" in times[0] or "share" in times[0].lower():
         whole = 100.0 if values.sum() > 1 + ROUNDED else 1.0
         left = whole - values.sum()

@@ -184,6 +184,8 @@ def _write_run(run: ImportedRun, meaning: Meaning, name: str, kernels: Mapping[P
         },
     )
     epochs = sorted(run.epochs, key=lambda epoch: epoch["epoch"])
+    if epochs[0]["epoch"] == 0:  # ours count from 1
+        epochs = [epoch | {"epoch": epoch["epoch"] + 1} for epoch in epochs]
     rank_rows = [{"rank": rank, "device_name": device} for rank in range(ranks)]
     folder.write_table("epochs.csv", COLUMNS, epochs)
     folder.write_table("ranks.csv", schema.names(schema.RANKS), rank_rows)

@@ -18,7 +18,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, FiniteFloat, PositiveFloat, PositiveInt, ValidationError, create_model
+from pydantic import Field, FiniteFloat, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError, create_model
 
 from hpc_utils import paths, toml_config
 from hpc_utils.records import checks, schema
@@ -37,7 +37,8 @@ SHARES = (*ACCURACIES, "utilisation")
 LEARNED = ("train_loss", "test_loss", *ACCURACIES)
 TYPES = {
     **dict.fromkeys(WORDS, Line),
-    **dict.fromkeys((*COUNTS, "epoch"), PositiveInt),
+    **dict.fromkeys(COUNTS, PositiveInt),
+    "epoch": NonNegativeInt,
     **dict.fromkeys(AMOUNTS, PositiveFloat),
     **dict.fromkeys(LEARNED, FiniteFloat),
     **dict.fromkeys(SHARES, Annotated[float, Field(ge=0, le=1)]),

@@ -129,8 +129,8 @@ def further_repeats(index: str, precision: float | None, at_most: int) -> dict[s
     return precisions.further_repeats(ratios, study, precision, at_most)
 
 
-def redo_options(command: Callable) -> Callable:
-    """`--redo` and `--outdated`: which complete runs of a study are measured again; `--only`: which of its runs."""
+def only_option(command: Callable) -> Callable:
+    """`--only NAME=VALUE`, repeated: some runs of a study; the command receives `only`, {name: values}."""
 
     def parse(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, list[Any]]:
         from hpc_utils.config import json_or_text
@@ -143,12 +143,16 @@ def redo_options(command: Callable) -> Callable:
             chosen.setdefault(name, []).append(json_or_text(text))
         return chosen
 
-    selected = click.option(
+    return click.option(
         "--only", multiple=True, metavar="NAME=VALUE", callback=parse,
         help="Of the runs only those: series, ranks, nodes, repeat or a parameter, such as ranks=2; a NAME given twice has either value.",
-    )  # fmt: skip
+    )(command)  # fmt: skip
+
+
+def redo_options(command: Callable) -> Callable:
+    """`--redo` and `--outdated`: which complete runs of a study are measured again; `--only`: which of its runs."""
     older = click.option("--outdated", is_flag=True, help="Measure again what other code measured than is here now.")
-    return click.option("--redo", is_flag=True, help="Measure again what is complete.")(older(selected(command)))
+    return click.option("--redo", is_flag=True, help="Measure again what is complete.")(older(only_option(command)))
 
 
 def results_option(help: str) -> Callable:

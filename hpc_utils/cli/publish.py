@@ -124,7 +124,7 @@ def _print_citable(sets: Any, pattern: str) -> None:
 @click.command()
 @click.argument("name", metavar="[FIGURE]", required=False)
 @click.option("--list", "as_list", is_flag=True, help="List the figures and their captions.")
-@results_option(f"Default: results/ and all committed sets. {SET}")
+@results_option(f"Default: all sets. {SET}")
 @click.option("--format", "formats", default="pdf,svg,png", help="Of the figure, separated by commas.")
 @click.option(
     "--output",
@@ -145,9 +145,9 @@ def export(name, as_list, folder, formats, output, write_instead=None):
         return write_instead(name, folder, output)
     if bool(name) == as_list:
         raise click.UsageError("give either a FIGURE or --list")
-    committed = sorted(path for path in paths.reference().glob("*") if path.is_dir())
-    sets = {path.name: exports.read_exports(path) for path in ([folder] if folder else [paths.results(), *committed])}
     folders_by_alias = aliases()
+    folders = [folder] if folder else [*paths.result_sets(), *folders_by_alias.values()]
+    sets = {path.name: exports.read_exports(path) for path in folders}
     if as_list:
         names = {path: alias for alias, path in folders_by_alias.items()}
         for set_name, exported in sets.items():

@@ -16,7 +16,9 @@ from hpc_utils.plural import counted
 
 from .common import (
     SET,
+    aliases,
     further_repeats,
+    only_option,
     precision_options,
     print_ceilings,
     print_refused,
@@ -46,8 +48,9 @@ def study():
 
 @study.command("plan")
 @click.argument("name")
+@only_option
 @variant_options
-def study_plan(name, variant):
+def study_plan(name, only, variant):
     """List the runs of a study, and which are complete."""
     from hpc_utils.launch import study as studies
     from hpc_utils.launch.target import Target
@@ -55,13 +58,13 @@ def study_plan(name, variant):
     plan = studies.plan(name, Target.here(variant))
     for line in plan.impossible:
         click.secho(line, dim=True)
-    states = {run.run_id: run.state for run in plan.requests}
-    todo = [run.run_id for run in plan.to_do()]
+    states = {run.run_id: run.state for run in plan.selected(only)}
+    todo = [run.run_id for run in plan.to_do(only=only)]
     damaged = [run for run in todo if states[run] == "complete"]
     for run, state in (states | dict.fromkeys(damaged, "damaged")).items():
         click.echo(f"{state:10} {run}")
     counts = f"{counted(len(states), 'run')}, {len(states) - len(todo)} complete, {len(todo)} to do"
-    counts += f", {len(damaged)} of them damaged" * bool(damaged) + f": `{plan.command}`" * bool(todo)
+    counts += f", {len(damaged)} of them damaged" * bool(damaged) + f": `{plan.command}`" * bool(todo and not only)
     click.echo("\n".join([counts, *plan.changes()]))
     print_ceilings(plan)
 
@@ -119,7 +122,10 @@ def study_keep(names, hardware, folder):
     from hpc_utils.publish.reference import keep
 
     with paths.results_at(folder or paths.results()):
-        click.echo(keep(names, hardware))
+        kept = keep(names, hardware)
+    click.echo(kept)
+    if kept not in aliases().values():
+        tell(f'documents cite it as NAME after `NAME = "results/reference/{hardware}"` in [sets] of paper/paper.toml')
 
 
 @click.command()

@@ -186,7 +186,7 @@ class Plan:
                 reason = f"study, parameters or code changed; `{self.command}` measures what replaces them"
                 yield f"{counted(len(left_out), 'former run')} left out ({names}): {reason}"
 
-    def _selected(self, only: Mapping[str, Sequence[Any]]) -> list[Request]:
+    def selected(self, only: Mapping[str, Sequence[Any]]) -> list[Request]:
         """The runs whose series, layout, repeat and parameters have one of these values each; StudyError if none has."""
         points = [
             (
@@ -215,7 +215,7 @@ class Plan:
         outdated_runs = self._of_other_code() if outdated else ()
         return [
             run
-            for run in self._selected(only)
+            for run in self.selected(only)
             if (redo and run.config.repeat <= self.repeats)
             or run.state != "complete"
             or run.run_id in outdated_runs

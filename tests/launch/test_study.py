@@ -149,6 +149,9 @@ def test_a_command_overrides_parameters_and_repeats(write) -> None:
     run_ids = {request.run_id for request in plan.requests}
     assert done.exit_code == 0 and {line.split()[1] for line in done.output.splitlines()[:-1]} == run_ids
     assert len(run_ids) == 6 - 1
+    some = CliRunner().invoke(main, ["study", "plan", study, "--only", "series=weak", "--only", "ranks=2"])
+    two = studies.plan(study).selected({"series": ["weak"], "ranks": [2]})
+    assert [line.split()[1] for line in some.output.splitlines()[:-1]] == [run.run_id for run in two]
     refused = CliRunner().invoke(main, ["study", "plan", study, "-p", "steps_per_epok=5", "--as", "quick"])
     assert refused.exit_code == 2 and "did you mean steps_per_epoch" in refused.output
 

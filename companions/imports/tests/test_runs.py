@@ -70,6 +70,8 @@ def test_the_page_s_commands_lead_from_the_files_to_documents(
     for command in COMMANDS[2:]:
         done = hpc(command)
         assert done.exit_code == 0, done.output
+    assert hpc("hpc export v100:v100-kinds --format pdf").exit_code == 0
+    assert (results / "export/v100-kinds.pdf").exists()
     assert "(imported)" in text(desk / "paper/build/v100-pitch.pdf")
     page = " ".join(text(desk / "paper/build/v100.pdf").split())
     assert "imported, not measured here: v100" in page and "directly on the machine" not in page
@@ -95,9 +97,25 @@ def test_an_imported_set_holds_records_and_can_be_kept(
     assert accuracies["fp16"] == pytest.approx(0.787)
     monkeypatch.setattr(paths, "reference", lambda: desk / "reference")
     done = hpc("hpc study keep v100 --results v100 --as mine")
-    assert done.exit_code == 0, done.output
+    assert done.exit_code == 0 and '= "results/reference/mine"' in done.stderr, done.output
     kept = records.load(desk / "reference/mine")
     assert kept.runs.run_id.tolist() == found.runs.run_id.tolist()
+
+
+def test_epochs_that_count_from_0_are_kept_from_1(desk: Path, results: Path) -> None:
+    for name in RUNS:
+        header, *rows = (desk / f"{name}.csv").read_text().splitlines()
+        rows = [f"{epoch},{row.partition(',')[2]}" for epoch, row in enumerate(rows)]
+        (desk / f"{name}.csv").write_text("\n".join([header, *rows]) + "\n")
+    assert hpc(COMMANDS[0]).exit_code == 0
+    assert set(records.load(results / "foreign/v100").epochs.epoch) == {1, 2, 3, 4}
+
+
+def test_what_all_rows_of_a_file_lack_is_said_once(desk: Path, results: Path) -> None:
+    (desk / "runs.toml").write_text(MAPPING.replace('parallel = "ddp"\n', ""))
+    done = hpc(COMMANDS[0])
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("refused")]
+    assert done.exit_code == 1 and "ddp2.csv:2" in line and "1 more" in line
 
 
 @pytest.mark.parametrize(
@@ -162,6 +180,7 @@ def test_a_second_row_of_an_epoch_is_named(desk: Path, results: Path) -> None:
         (["kernel,time_ms", "gemm,-1"], "'-1'"),
         (["kind,share", "GEMM,90", "convolution,50"], "140"),
         (["kind;share", "GEMM;0,9"], "with commas"),
+        (["kind,share", "matmul,0.9"], "convolution, GEMM, attention"),
     ],
 )
 def test_a_table_of_kernels_that_cannot_be_read_is_refused(tmp_path: Path, rows: list[str], names: str) -> None:
