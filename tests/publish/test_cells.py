@@ -46,7 +46,9 @@ def test_a_citation_has_set_table_column_and_keys() -> None:
     assert cells.parse(str(cited)) == cited
 
 
-@pytest.mark.parametrize("written", ["", "t.", "t[e]", "t[=f]", "t[e=f", 't[e="f, g]', "t.c.d", "a:b:t", "t[e=f]|low", "T.c"])
+@pytest.mark.parametrize(
+    "written", ["", "t.", "t[e]", "t[=f]", "t[e=f", 't[e="f, g]', "t.c.d", "a:b:t", "t[e=f]|low", "T.c"]
+)
 def test_what_is_no_citation_is_refused(written: str) -> None:
     with pytest.raises(UnknownCell, match="cites no cell"):
         cells.parse(written)

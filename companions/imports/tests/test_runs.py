@@ -102,6 +102,14 @@ def test_an_imported_set_holds_records_and_can_be_kept(
     assert kept.runs.run_id.tolist() == found.runs.run_id.tolist()
 
 
+def test_chapters_show_of_an_imported_set_nothing_of_the_project(desk: Path, results: Path) -> None:
+    assert hpc(COMMANDS[0]).exit_code == 0
+    assert hpc("hpc chapter 04_profiling --results v100 -p study=v100").exit_code == 0
+    assert hpc("hpc chapter 07_proposal --results v100").exit_code == 1
+    exported = exports.read_exports(results / "foreign/v100")
+    assert set(exported.tables) == {"v100-profiling-thresholds"} and not exported.figures
+
+
 def test_epochs_that_count_from_0_are_kept_from_1(desk: Path, results: Path) -> None:
     for name in RUNS:
         header, *rows = (desk / f"{name}.csv").read_text().splitlines()
