@@ -182,7 +182,7 @@ def test_a_folder_is_all_of_its_logs(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "code"),
     [
-        ("bash: nvidia-smi: command not found", 1),
+        ("bash: apptainer: command not found", 1),
         ("WARNING: could not import apex: No module named 'apex'", 1),
         ("failed call to cuInit: CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected", 1),
         ("batch size 512: CUDA out of memory, halving", 1),
