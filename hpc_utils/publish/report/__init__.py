@@ -96,6 +96,9 @@ def bind(results: str | Path, study: str = "", output: Path | None = None) -> Pa
         else:
             runs = [StudyRun(run_id=run) for run in evidence.series]
             overview = read_head(record_set, StudyIndex(title=f"Studies in {results.name}", runs=runs))
+            findings = [finding for head in heads_by_page.values() for finding in head.findings]  # not across studies
+            findings.sort(key=lambda finding: list(anomalies.FINDINGS).index(finding["finding"]))
+            overview = overview._replace(findings=findings)
             listed = [
                 (relative(path, page.parent) if path.is_file() else "", study_head)
                 for path, study_head in heads_by_page.items()
