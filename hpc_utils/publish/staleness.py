@@ -9,6 +9,7 @@ from typing import Any
 from hpc_utils import paths, provenance, records
 from hpc_utils.plural import counted
 from hpc_utils.records import fingerprint
+from hpc_utils.records.study import index_folder
 
 from . import exports
 from .exports import Exports
@@ -78,8 +79,8 @@ def uncommitted(exported: Exports) -> list[str]:
 
 def computed_otherwise(exported: Exports) -> list[str]:
     """The pages computed by other code or cluster files than are here now: reading, analysis, drawing, or the chapter was
-    edited. Their values may be the same."""
-    return [
+    edited. Their values may be the same. And the studies planned from another study file."""
+    return [*_planned_otherwise(exported)] + [
         f"exports/{stem}.json was computed by other code than is here now (reading, analysis, drawing, the chapter or a "
         f"cluster file changed): {remedy(exported.folder, page)}"
         for stem, page in exported.pages.items()
@@ -90,6 +91,16 @@ def computed_otherwise(exported: Exports) -> list[str]:
             if name.startswith(CLUSTERS)
         )
     ]
+
+
+def _planned_otherwise(exported: Exports) -> Iterator[str]:
+    """A committed set is not compared with the study files, which are edited for other measurements."""
+    folder = exported.folder
+    shown = {page["study"] for page in exported.pages.values()}
+    for index in () if (folder / paths.PACKED).is_file() else records.studies(folder):
+        planned = index.file and index_folder(index.name, folder) / index.file.name
+        if index.name in shown and planned and planned.is_file() and planned.read_text() != index.file.read_text():
+            yield f"{index.name} was planned from another {index.file.name} than is here now: `{index.command}` plans it anew"
 
 
 def remedy(results: Path, page: Mapping[str, Any]) -> str:

@@ -188,7 +188,7 @@ def _own_runs(runs: pd.DataFrame, results: Path) -> Iterator[Any]:
 def _lines(runs: Iterable[str], results: Path, study: str, comparison: str) -> list[str]:
     return [
         f"{len(outdated)} of {len(index.run_ids)} runs of {index.name} were measured by other code {comparison}"
-        + (f": `{index.command} --outdated` measures them again" if index.is_here else "")
+        + (f": `{index.command} --outdated` measures them again" if index.file else "")
         for index in ([read_study(study, results)] if study else studies(results))
         if (outdated := index.run_ids.intersection(runs))
     ]

@@ -131,10 +131,11 @@ class StudyIndex(Strict):
         return {run.run_id for run in self.runs}
 
     @property
-    def is_here(self) -> bool:
-        """Whether the study file that its command names is here."""
+    def file(self) -> Path | None:
+        """The study file that its command names, if it is here."""
         shipped = paths.study_files()
-        return any(word in shipped or Path(word).is_file() for word in shlex.split(self.command))
+        files = (shipped.get(word, Path(word)) for word in shlex.split(self.command))
+        return next(filter(Path.is_file, files), None)
 
     @property
     def ranks(self) -> dict[str, set[int]]:

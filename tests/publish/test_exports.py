@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from hpc_utils import paths, provenance, source_code
+from hpc_utils import paths, provenance, records, source_code
 from hpc_utils.launch import cluster
 from hpc_utils.publish import exports, staleness
 from hpc_utils.publish.chapter import Chapter
@@ -180,6 +180,20 @@ def test_other_code_or_uncommitted_code_is_no_fault_of_the_data(
     assert PAGE in doubt and f"`hpc chapter 06_paper_figures --results {exported} -p study=laptop`" in doubt
     found.pages["laptop-06_paper_figures"]["dirty"] = None
     assert len(staleness.uncommitted(found)) == 1 and faults(exported) == []
+
+
+def test_a_study_file_that_was_edited_since_is_named(exported: Path) -> None:
+    found = exports.read_exports(exported)
+    records.read_study("laptop").model_copy(update={"command": "hpc study run laptop"}).write()
+    planned = exported / "studies/laptop/laptop.toml"
+    planned.parent.mkdir(exist_ok=True)
+    planned.write_text(paths.study_files()["laptop"].read_text())
+    assert staleness.computed_otherwise(found) == []
+    planned.write_text("a former state")
+    (doubt,) = staleness.computed_otherwise(found)
+    assert "laptop.toml" in doubt and "`hpc study run laptop`" in doubt
+    packed.pack(exported)
+    assert staleness.computed_otherwise(found) == [], "of a set that is kept the study moves on"
 
 
 def test_a_page_is_stale_after_the_code_of_a_users_own_workload_changed(

@@ -203,7 +203,7 @@ def test_a_study_loads_its_own_runs_only(record: Callable, results: Path) -> Non
 
 def test_only_a_study_whose_file_is_here_is_measured_again_by_its_command(results: Path) -> None:
     there = [
-        records.StudyIndex(command=command, runs=[]).is_here
+        bool(records.StudyIndex(command=command, runs=[]).file)
         for command in ("hpc study run laptop", "hpc study run gone", "")
     ]
     assert there == [True, False, False]
