@@ -196,14 +196,15 @@ class Storage(Strict):
 
 class Overrides(Strict):
     """What a study does differently on a cluster. `series` replaces the study's; `ranks` that of every series but
-    those of one process without a group; `parameters` override the study's and the series'; `matrix` replaces values
-    by name; `nodes`: how many a rehearsal is started with for it."""
+    those of one process without a group; `parameters` override the study's and the series', `parameters_of` those of the series
+    whose names match the expression; `matrix` replaces values by name; `nodes`: how many a rehearsal is started with for it."""
 
     series: list[Series] = Field([])
     ranks: list[PositiveInt] | None = Field(None, min_length=1)
     repeats: PositiveInt | None = None
     nodes: PositiveInt | None = None
     parameters: dict[str, Any] = Field({})
+    parameters_of: dict[str, dict[str, Any]] = Field({})
     matrix: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field({})
 
 
@@ -298,7 +299,8 @@ class Cluster(Strict):
         for layer in (self.studies[name] for name in ("all", study) if name in self.studies):
             parameters |= layer.parameters
             matrix |= layer.matrix
-            replacements |= layer.model_dump(include={"series", "ranks", "repeats", "nodes"}, exclude_unset=True)
+            own = {"series", "ranks", "repeats", "nodes", "parameters_of"}
+            replacements |= layer.model_dump(include=own, exclude_unset=True)
         if share := self._machine.share:
             period = RunConfig.model_fields["share_period"].default
             parameters |= {"cores_per_rank": share, "threads_per_rank": None}

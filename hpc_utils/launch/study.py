@@ -13,6 +13,7 @@ import contextlib
 import functools
 import itertools
 import random
+import re
 import shlex
 import signal
 import time
@@ -355,7 +356,7 @@ def plan(
 def _described(study: Study, target: Target) -> Study:
     """The study with what the target changes in its title and text; options of the device only if a command gives them."""
     values = _values(study, target)
-    former = _values(study, replace(target, series=(), ranks=None, parameters={}, matrix={}))
+    former = _values(study, replace(target, series=(), ranks=None, parameters={}, parameters_of={}, matrix={}))
     changes = [name for name, text in values.items() if text != former.get(name, "")]
     by_command = [
         name for name in changes if name in target.variant.parameters or (name == "ranks" and target.variant.ranks)
@@ -403,6 +404,8 @@ def _configurations(study: Study, target: Target) -> Iterator[_Configuration]:
     """
     for series in target.series or study.series:
         shared = study.parameters | series.parameters | dict(target.parameters)
+        for names, parameters in target.parameters_of.items():
+            shared |= {**parameters, **target.variant.parameters} if re.fullmatch(names, series.name) else {}
         matrix = {name: target.matrix.get(name, values) for name, values in series.matrix.items()}
         if varied := sorted(matrix.keys() & target.variant.parameters.keys()):
             raise StudyError(

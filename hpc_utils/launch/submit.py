@@ -266,6 +266,7 @@ def target_on(cluster: Cluster, node: NodeType, study_name: str, variant: Varian
         ranks=tuple(ranks) if ranks else None,
         repeats=variant.repeats or overrides.repeats,
         parameters=parameters,
+        parameters_of=overrides.parameters_of,
         matrix=overrides.matrix,
         variant=variant,
         command=shlex.join(command),

@@ -60,6 +60,7 @@ class Target:
         fixed_links: why the nodes' links cannot be limited for a run; "" if they can.
         is_here: whether this machine's own devices compute. in_container: whether ranks have a container's Python.
         series, ranks, repeats, parameters, matrix: replace the study's; those of the `variant` included.
+        parameters_of: {expression: parameters of the series whose names match it}.
         command: runs the study STUDY there, after the commands `setup`. cluster_file: it describes the nodes.
     """
 
@@ -77,6 +78,7 @@ class Target:
     ranks: tuple[int, ...] | None = None
     repeats: int | None = None
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    parameters_of: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     matrix: Mapping[str, list[Any]] = field(default_factory=dict)
     variant: Variant = PLAIN
     command: str = ""

@@ -159,6 +159,13 @@ def test_the_rehearsed_workshop_confounds_what_the_real_one_does(plan) -> None:
         assert [len(set(values)) == 1 for values in zip(*found[series].values(), strict=True)] == [is_constant] * 3
 
 
+def test_the_rehearsed_mpi_study_is_timed_on_shares_of_cores_and_learns_on_whole_ones(plan) -> None:
+    for point in plan("mpi", "rehearsal", ranks_per_node=1).points:
+        config = point.request.config
+        timed = None if point.series.startswith("accuracy") else 20
+        assert config.steps_per_epoch == timed and config.cores_per_rank == (timed and 0.4), point.series
+
+
 def test_the_documented_cluster_file_is_one(tmp_path: Path) -> None:
     page = (paths.jobs() / "README.md").read_text()
     (example,) = [block for block in re.findall(r"```toml\n(.*?)```", page, re.S) if "[nodes." in block]

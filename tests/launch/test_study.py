@@ -156,6 +156,17 @@ def test_a_command_overrides_parameters_and_repeats(write) -> None:
     assert refused.exit_code == 2 and "did you mean steps_per_epoch" in refused.output
 
 
+def test_a_cluster_changes_the_parameters_of_some_series(write) -> None:
+    there = Target(
+        "there", parameters={"steps_per_epoch": 3}, parameters_of={"we.*|x": {"steps_per_epoch": 4, "lr": 0.5}}
+    )
+    varied = Target("there", parameters_of=there.parameters_of, variant=Variant("v", {"steps_per_epoch": 5}))
+    for target, weak in ((there, 4), (varied, 5)):
+        configs = [(point.series, point.request.config) for point in studies.plan(write(GOOD), target).points]
+        assert {config.steps_per_epoch for series, config in configs if series == "weak"} == {weak}
+        assert {series for series, config in configs if config.lr == 0.5} == {"weak"}
+
+
 @pytest.mark.parametrize(
     "options",
     [["-p", "epochs=2"], ["--ranks", "1"], ["--as", "laptop"], ["--as", "../x"], ["--ranks", "0", "--as", "x"]],
