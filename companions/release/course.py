@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from hpc_utils.publish.documents import project
 from hpc_utils.records import atomic
 
 from . import checklist
@@ -15,7 +16,8 @@ HANDED_IN = ("results.csv", "run.sh", "submit.sbatch", "reproduce.md", "SYSTEM.m
 
 
 def faults(root: Path) -> Iterator[str]:
-    """What the clone at `root` lacks, a line each: files that are not committed, a folder of `hpc export --course`, PDFs."""
+    """What the clone at `root` lacks, a line each: files that are not committed, a folder of `hpc export --course`, PDFs, finished
+    sources."""
     if names := checklist.uncommitted(root):
         yield f"not as committed: {names}"
     tracked = set(checklist.tracked(root))
@@ -26,8 +28,25 @@ def faults(root: Path) -> Iterator[str]:
         for name in HANDED_IN:
             if (folder / name).as_posix() not in tracked:
                 yield f"{folder / name} is missing"
-    if not any(name.startswith("docs/") and name.endswith(".pdf") for name in tracked):
+    pdfs = {Path(name).stem for name in tracked if name.startswith("docs/") and name.endswith(".pdf")}
+    if not pdfs:
         yield "no PDF is committed in docs/: `hpc paper` builds them"
+    if "paper/paper.toml" in tracked:
+        yield from _unfinished(root / "paper", pdfs)
+
+
+def _unfinished(folder: Path, pdfs: set[str]) -> Iterator[str]:
+    """What the sources of the committed PDFs leave open."""
+    paper = project.read_project(folder / "paper.toml")
+    for alias, place in paper.sets.items():
+        if Path(place).is_absolute():
+            yield f"paper/paper.toml: {alias} is {place}, of this machine alone: `hpc study keep` makes a set to commit"
+    for name in pdfs & paper.document.keys():
+        entry = paper.document[name]
+        if ".guide" in (folder / entry.source).read_text():
+            yield f"paper/{entry.source} has grey boxes: replace them by text"
+        if entry.planned:
+            yield f"paper/paper.toml: without `planned` of {name}, `hpc paper {name}` names what is not measured"
 
 
 def release(root: Path, output: Path) -> Path:

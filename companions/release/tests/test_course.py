@@ -67,3 +67,23 @@ def test_uncommitted_files_are_refused(repository: Path) -> None:
     (repository / "handin/results.csv").write_text("edited")
     checked = hpc("--check")
     assert hpc().exit_code == 2 and "results.csv" in checked.output and checked.exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("place", "text", "planned", "named"),
+    [
+        ("results", "Text.", "", ""),
+        ("/scratch/ada", "Text.", "", "/scratch/ada"),
+        ("results", "::: {.guide}\nWho?\n:::", "", "paper/paper.md"),
+        ("results", "Text.", 'planned = ["mine"]', "hpc paper paper"),
+    ],
+)
+def test_an_unfinished_paper_is_named(repository: Path, place: str, text: str, planned: str, named: str) -> None:
+    (repository / "paper").mkdir()
+    (repository / "paper/paper.md").write_text(text)
+    document = f'[document.paper]\nsource = "paper.md"\ntemplate = "paper"\n{planned}'
+    (repository / "paper/paper.toml").write_text(f'[sets]\nmine = "{place}"\n{document}\n')
+    git("add", "-A")
+    git("commit", "-qm", "Paper")
+    checked = hpc("--check")
+    assert checked.exit_code == bool(named) and named in checked.output
