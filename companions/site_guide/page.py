@@ -24,6 +24,7 @@ from hpc_utils.provenance import HardwareId
 from hpc_utils.provenance.facts import facts, settings
 from hpc_utils.provenance.system import markdown_table
 from hpc_utils.publish.formatting import ABSENT, quantity
+from hpc_utils.publish.plan_table import interval_text
 from hpc_utils.publish.plots import drawing
 from hpc_utils.records import probes
 from hpc_utils.records.folder import read_json
@@ -188,7 +189,8 @@ def guide_page(site: Site, device_hours: float, planned: tuple[str, pd.DataFrame
     sections = [_measured_work(site, *work, device_hours, plan) for work in works]
     sections += _planned_works(site, [smallest for _, _, smallest, _ in works], device_hours, plan)
     sections += _notes(site, plan)
-    missing = f"Not measured: `hpc submit strong --cluster {cluster.name}` measures it, `hpc plan strong --cluster {cluster.name}` predicts it."
+    study = f"{plan.study or 'strong'} --cluster {cluster.name}"
+    missing = f"Not measured: `hpc submit {study}` measures it, `hpc plan {study}` predicts it."
     return PAGE.format(
         title=cluster.title,
         about=cluster.about.strip(),
@@ -343,6 +345,12 @@ def _notes(site: Site, plan: Plan) -> Iterator[str]:
     if site.limited:
         yield f"{counted(site.limited, 'run')} over links that were limited on purpose are no options."
     bases = dict.fromkeys(plan.estimates.basis)
+    if bases:
+        total = budget.total(plan.estimates, {})
+        nodes, devices = (interval_text(name)(total) for name in ("node_hours", "device_hours"))
+        yield (
+            f"All {total['runs']} runs of the plan of `{plan.study}`, with their repeats, take {nodes} node-hours ({devices} device-hours)."
+        )
     if unknown := int((plan.estimates.basis == "time limit").sum()):
         yield (
             f"Of the plan of `{plan.study}`, the time of {counted(unknown, 'configuration')} is not known: `hpc plan` says what would give it."
@@ -403,6 +411,8 @@ def _work(
     """The table of a workload's options from fastest to slowest, and how to launch each."""
     table = sorted(table, key=lambda option: option.seconds)
     rows = [(number, option.label, *option.cells) for number, option in enumerate(table, 1)]
+    first = "Option 1 is predicted to be the fastest: measure it first, as recommendations below are of measured ones alone."
+    first *= table[0].cells[-1].startswith("planned")
     lines = [
         line for number, option in enumerate(table, 1) for line in (f"# {number}: {option.label}", *option.commands)
     ]
@@ -416,6 +426,8 @@ over it, whatever the precision; efficiency over the smallest option of the same
 is an efficiency of at least {100 * recommend.EFFICIENT:.0f} %. Device-hours and cost include set-up and evaluation as measured; planned ones are of training alone.
 
 {_table(header, rows)}
+
+{first}
 {launch}"""
 
 

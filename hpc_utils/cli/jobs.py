@@ -130,8 +130,13 @@ def plan(study, cluster_name, node_type, seconds_per_epoch, gpu, as_markdown, cs
     notes = [*plan_table.table_notes(table, peak), *(f"{line}." for line in planned.impossible)]
     click.echo(write(plan_table.resource_table(table, total), notes, caption))
     print_ceilings(planned)
-    if "time limit" in set(estimates.basis):
-        tell("hint: instead of the time limit, give --seconds-per-epoch or --like, or measure one run")
+    is_unknown = "time limit" in set(estimates.basis)
+    if peak and "operations" not in set(estimates.basis):
+        why = "no run of these models has counted operations" if is_unknown else "all have a better basis"
+        tell(f"--like has no effect: {why}")
+    if is_unknown:
+        like = " or --like" * (not peak)
+        tell(f"hint: instead of the time limit, give --seconds-per-epoch{like}, or measure one run")
     return planned.name, estimates
 
 

@@ -77,6 +77,12 @@ def test_a_like_gpu_stands_in_where_nothing_ran(study: str, monkeypatch: pytest.
     assert not hint, "nothing rests on a time limit"
 
 
+@pytest.mark.parametrize(("basis", "why"), [([], "no run"), (["--seconds-per-epoch", "20"], "better")])
+def test_a_like_gpu_without_effect_is_explained(study: str, basis: list[str], why: str) -> None:
+    _, hint = hpc_plan(study, "--cluster", "leonardo", "--like", "A100 40GB", *basis)
+    assert "--like has no effect" in hint and why in hint
+
+
 def test_a_study_of_which_nothing_can_run_gives_the_reason(study: str) -> None:
     Path(study).write_text(STUDY.replace('"fp32", ', ""))
     done = CliRunner().invoke(main, ["plan", study, "--cluster", "lumi-g"])

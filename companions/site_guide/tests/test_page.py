@@ -85,11 +85,13 @@ def test_a_planned_option_stands_among_the_measured_with_its_command(site: page.
     steps = {"step_seconds": 0.05, "step_seconds_low": 0.04, "step_seconds_high": 0.08}
     layout = {"parallel": "ddp", "nodes": 16, "world_size": 16, "global_batch": 1024, "series": "wide"}
     point = {name: smallest.get(name) for name in budget.SAME} | layout | steps | {"basis": "model", "note": ""}
+    point |= dict.fromkeys(budget.SECONDS, 3600.0) | dict.fromkeys(budget.STARTS, 0.0) | {"runs": 3, "source": "one"}
     measured = point | {"nodes": 2, "world_size": 2, "basis": "measured"}
     text = page.guide_page(site, 12, ("wide", pd.DataFrame([point, measured])))
     head, *rows = cells(section(text, "cnn on digits"))
     (planned,) = [row for row in rows if "planned" in row[-1]]
     assert len(rows) == len(options) + 1 and "16 devices" in planned[1]
+    assert f"{3 * (16 + 2)} [54, 54] node-hours" in text, "of all runs"
     seconds = samples * 0.05 / 1024
     assert rows.index(planned) == (options.seconds < seconds).sum()
     speedup = smallest.seconds / seconds
