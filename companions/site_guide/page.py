@@ -411,8 +411,8 @@ def _work(
     """The table of a workload's options from fastest to slowest, and how to launch each."""
     table = sorted(table, key=lambda option: option.seconds)
     rows = [(number, option.label, *option.cells) for number, option in enumerate(table, 1)]
-    first = "Option 1 is predicted to be the fastest: measure it first, as recommendations below are of measured ones alone."
-    first *= table[0].cells[-1].startswith("planned")
+    caution = "Option 1 is predicted to be the fastest: measure it first, as recommendations below are of measured ones alone."
+    caution *= table[0].cells[-1].startswith("planned")
     lines = [
         line for number, option in enumerate(table, 1) for line in (f"# {number}: {option.label}", *option.commands)
     ]
@@ -427,7 +427,7 @@ is an efficiency of at least {100 * recommend.EFFICIENT:.0f} %. Device-hours and
 
 {_table(header, rows)}
 
-{first}
+{caution}
 {launch}"""
 
 

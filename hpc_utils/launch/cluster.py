@@ -299,8 +299,8 @@ class Cluster(Strict):
         for layer in (self.studies[name] for name in ("all", study) if name in self.studies):
             parameters |= layer.parameters
             matrix |= layer.matrix
-            own = {"series", "ranks", "repeats", "nodes", "parameters_of"}
-            replacements |= layer.model_dump(include=own, exclude_unset=True)
+            names = {"series", "ranks", "repeats", "nodes", "parameters_of"}
+            replacements |= layer.model_dump(include=names, exclude_unset=True)
         if share := self._machine.share:
             period = RunConfig.model_fields["share_period"].default
             parameters |= {"cores_per_rank": share, "threads_per_rank": None}

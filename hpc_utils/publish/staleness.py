@@ -96,10 +96,10 @@ def computed_otherwise(exported: Exports) -> list[str]:
 def _planned_otherwise(exported: Exports) -> Iterator[str]:
     """A committed set is not compared with the study files, which are edited for other measurements."""
     folder = exported.folder
-    shown = {page["study"] for page in exported.pages.values()}
+    studies = {page["study"] for page in exported.pages.values()}
     for index in () if (folder / paths.PACKED).is_file() else records.studies(folder):
         planned = index.file and index_folder(index.name, folder) / index.file.name
-        if index.name in shown and planned and planned.is_file() and planned.read_text() != index.file.read_text():
+        if index.name in studies and planned and planned.is_file() and planned.read_text() != index.file.read_text():
             yield f"{index.name} was planned from another {index.file.name} than is here now: `{index.command}` plans it anew"
 
 
