@@ -18,7 +18,7 @@ from hpc_utils.config import RunConfig
 from hpc_utils.records import atomic
 from hpc_utils.records.folder import CHECKPOINTS
 
-from . import compilation, memory, operations, precision, randomness
+from . import compilation, memory, operations, optim, precision, randomness
 from .blocks import checkpoint_activations
 from .checkpoint import CheckpointError, Checkpoints, read_checkpoint
 from .checkpoint_policy import CheckpointPolicy, StopRequest
@@ -313,6 +313,8 @@ class Trainer:
         self.optimizers = [self.strategy.optimizer(optimizer) for optimizer in optimizers]
         self._peak_lrs = [float(group["lr"]) for group in self._groups()]
         self.scaler = precision.grad_scaler(self.config.precision, self.ranks.device)
+        if self.scaler.is_enabled():
+            optim.start_momentum(self.optimizers)
         if self.config.step_graph:
             for optimizer in self.optimizers:
                 require_capturable(optimizer)

@@ -27,6 +27,17 @@ def build(model: nn.Module, config: RunConfig, peak_lr: float) -> torch.optim.Op
     return torch.optim.SGD(groups, lr=peak_lr, momentum=config.momentum, nesterov=nesterov, fused=fused)
 
 
+def start_momentum(optimizers: list[torch.optim.Optimizer]) -> None:
+    """Set the momentum of fused SGD to zero before its first step.
+
+    Otherwise torch (2.13) leaves it uninitialised if the loss scaling skips that step, and uses it in the next one.
+    """
+    for optimizer in optimizers:
+        for group in optimizer.param_groups if isinstance(optimizer, torch.optim.SGD) else ():
+            for parameter in group["params"] if group["fused"] and group["momentum"] else ():
+                optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+
+
 def lr_factor(step: int, steps: int, steps_per_epoch: int, config: RunConfig) -> float:
     """Return the fraction of the peak learning rate at `step` (from 0) of `steps`.
 

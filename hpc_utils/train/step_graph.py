@@ -54,15 +54,16 @@ class StepGraph:
             # thread_local: NCCL's watchdog thread queries events meanwhile.
             with torch.cuda.graph(self._graph, stream=stream, capture_error_mode="thread_local"):
                 self._outputs = step(self._inputs)
-        except torch.OutOfMemoryError:
-            raise
         except RuntimeError as error:
             cause = error.__context__ or error  # the first operation that failed, not the end of the capture
+            if isinstance(cause, torch.OutOfMemoryError):
+                raise cause from None
             raise WorkloadError(
                 "step_graph=true: the training step cannot be captured, because it reads a result on the host (`.item()`, "
                 f"`.cpu()`, `if tensor`) or does else what a graph cannot: {str(cause).strip().partition(chr(10))[0]}"
             ) from error
         if randomness.host_state() != before:
+            self._graph.reset()  # else NCCL waits for it when the run ends
             raise WorkloadError(
                 "step_graph=true: the training step draws random numbers on the host, which a graph would repeat in "
                 "every step; draw them on the device, with torch"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +10,7 @@ import torch
 from torch import nn
 
 from hpc_utils.config import RunConfig
-from hpc_utils.train import WorkloadError, optim
+from hpc_utils.train import WorkloadError, optim, precision
 from hpc_utils.train.resolve import resolve
 from hpc_utils.train.vision import MODELS
 
@@ -116,6 +117,15 @@ def test_a_fused_optimizer_learns_the_same_but_for_rounding(results: Path, optim
     assert distance(plain, fused) < 1e-5
     made = optim.build(MODELS["cnn"](1, 10), RunConfig(optimizer=optimizer, fused_optimizer=True), 0.1)
     assert made.param_groups[0]["fused"] is True
+
+
+def test_a_fused_optimizer_skips_its_first_step_as_others_do(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch's fused SGD would go on with a momentum of whatever was in memory."""
+    scaler = functools.partial(torch.amp.GradScaler, "cpu", init_scale=2.0**24)  # fp16 overflows
+    monkeypatch.setattr(precision, "grad_scaler", lambda *_: scaler())
+    run = BRIEF | {"precision": "fp16", "steps_per_epoch": 20, "lr": 0.01, "lr_scaling": "none", "deterministic": True}
+    plain, fused = (fit(**run, fused_optimizer=on)[1] for on in (False, True))
+    assert distance(plain, fused) < 1e-5
 
 
 def test_an_optimizer_of_ones_own_is_not_fused_silently(module: Callable) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
@@ -55,7 +58,7 @@ def linear(loss: str = "plain", optimizer: str = "SGD", length: int = 256) -> Wo
 
 def of_linear(**arguments: str) -> dict:
     return BRIEF | {
-        "workload": "tests.train.test_step_graph:linear", "workload_args": arguments, "device": "cuda", "parallel": "none",
+        "workload": "tests.train.test_step_graph:linear", "workload_args": arguments, "device": "cuda", "parallel": "ddp",
         "step_graph": True,
     }  # fmt: skip
 
@@ -116,12 +119,45 @@ def test_a_batch_on_the_host_is_refused() -> None:
         step_graph.StepGraph(lambda batch: batch, {"lengths": torch.ones(3)}, timeout=1)
 
 
+@pytest.fixture
+def graph(monkeypatch: pytest.MonkeyPatch) -> mock.Mock:
+    """What a capture fills, where there is no GPU; a step that fails ends the capture with an error of its own."""
+
+    @contextlib.contextmanager
+    def capture(*_: object, **options: object) -> Iterator[None]:
+        try:
+            yield
+        except RuntimeError:
+            raise RuntimeError("the capture was invalidated")
+
+    made = mock.Mock()
+    for name, value in {"CUDAGraph": lambda: made, "graph": capture, "current_stream": mock.Mock()}.items():
+        monkeypatch.setattr(torch.cuda, name, value)
+    return made
+
+
+def test_a_graph_that_repeats_the_host_s_random_numbers_is_freed(graph: mock.Mock) -> None:
+    """NCCL's communicator would wait for it."""
+    with pytest.raises(WorkloadError, match="random numbers on the host"):
+        step_graph.StepGraph(lambda _: random.random(), (), timeout=1)
+    graph.reset.assert_called_once()
+
+
+@pytest.mark.parametrize(
+    ("problem", "raised"),
+    [(torch.OutOfMemoryError("CUDA out of memory"), torch.OutOfMemoryError), (RuntimeError("read"), WorkloadError)],
+)
+def test_a_step_that_fails_under_capture_says_why(graph: mock.Mock, problem: RuntimeError, raised: type) -> None:
+    with pytest.raises(raised, match=str(problem)):
+        step_graph.StepGraph(mock.Mock(side_effect=problem), (), timeout=1)
+
+
 @gpu
 @pytest.mark.parametrize("parallel", ["none", "ddp"])
 @pytest.mark.parametrize(
     "options",
     [{}, {"workload": "resnet18"}, {"precision": "fp16"}, {"accumulate": 4}, {"optimizer": "adamw", "lr": 0.01},
-     {"loader": "host"}, {"cutout": 3}, {"clip_norm": 0.1}, {"clip_norm": 0.1, "precision": "fp16"}],
+     {"loader": "host"}, {"loader": "workers", "loader_workers": 1}, {"cutout": 3}, {"clip_norm": 0.1}, {"clip_norm": 0.1, "precision": "fp16"}],
     ids=lambda options: " ".join(map(str, options.values())) or "fp32",
 )  # fmt: skip
 def test_a_replayed_step_trains_as_an_eager_one(results, parallel: str, options: dict) -> None:
@@ -195,7 +231,7 @@ def test_batches_of_other_shapes_are_refused() -> None:
         graph = step_graph.StepGraph(lambda batch: batch[0] * 2, (torch.ones(4, device="cuda"),), timeout=60)
     torch.cuda.synchronize()
     assert graph((torch.full((4,), 3.0, device="cuda"),)).tolist() == [6.0] * 4
-    with pytest.raises(WorkloadError, match="equal shapes"):
+    with pytest.raises(WorkloadError, match="differ in the values"):
         graph((torch.ones(3, device="cuda"),))
     graph.close()
 
