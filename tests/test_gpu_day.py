@@ -133,6 +133,7 @@ def test_a_day_without_time_says_that_there_is_more(tmp_path: Path) -> None:
     assert done.returncode == 75 and "doctor" in done.stdout
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1 and "bench-loaders" in done.stdout, "a step that fails holds up none of the others"
+    assert "companions/mpi/tests/test_cuda.py" in done.stdout, "tests of companions that need a GPU are tried, too"
     assert not list(tmp_path.rglob("*.done"))
 
 

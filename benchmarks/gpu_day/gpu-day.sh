@@ -35,12 +35,13 @@ if [ "$rehearse" ]; then
         -p flip=random -p evaluate_mirrored=false --repeats 1)
 fi
 results=${HPC_RESULTS:-$PWD/results}
-mapfile -t gpu_tests < <(grep -rl --include='*.py' 'mark\.gpu' tests)
+mapfile -t gpu_tests < <(grep -rl --include='*.py' 'mark\.gpu' tests companions)
 mkdir -p "$results/gpu-day"
 # Another commit or another GPU measures anew; a study then keeps those of its runs that are the same.
 state="$(cat COMMIT 2>/dev/null || git rev-parse HEAD 2>/dev/null) $(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | sort -u | paste -sd,)"
 
-# The list. A step ends within nine minutes or is cut and goes on in the next round; a study skips its complete runs.
+# The list. A step ends within nine minutes or is cut and goes on in the next round; a study skips its complete runs. A
+# benchmark, which would begin anew, is not cut.
 steps() {
     [ "$rehearse" ] || step data "${hpc[@]}" data fetch cifar10 mnist
     step doctor "${hpc[@]}" doctor
@@ -77,7 +78,7 @@ step() { # NAME COMMAND...: unless it is done, has failed in this call, or the t
     is_done "$name" && return
     [[ " ${failed[*]} " = *" $name "* ]] && return
     [ $limit -lt 20 ] && unfinished+=("$name") && return
-    [ $limit -gt 540 ] && limit=540
+    [ $limit -gt 540 ] && [[ $name != bench-* ]] && limit=540
     echo "== $name, after $((SECONDS / 60)) min $((SECONDS % 60)) s: $*"
     timeout --kill-after=60 $limit "$@" > >(tee -ia "$log") 2>&1 &
     child=$!

@@ -128,7 +128,10 @@ class Target:
                 why = device_share.unavailable() if self.is_here else ""
             if why:
                 return f"cores_per_rank={share} on {self.hardware}: {why}"
-        on_cpu = device == "cpu" or (self.is_here and device != "cuda" and not provenance.hardware().gpus)
+        gpus = len(provenance.hardware().gpus) if self.is_here else 0
+        on_cpu = device == "cpu" or (self.is_here and device != "cuda" and not gpus)
+        if self.is_here and not on_cpu and ranks > gpus:
+            return f"{ranks} ranks on {self.hardware}: {counted(gpus, 'GPU')}"
         why = capability.of_precision(precision, self.precisions)
         if on_cpu and self.is_here and (precision == "bf16" or not self.precisions):  # a rehearsal's file lists fp16
             why = capability.of_cpu(precision, bf16=not provenance.emulates_bf16())

@@ -118,6 +118,11 @@ def test_a_profile_holds_phases_and_when_gradients_are_ready(results: Path) -> N
     assert not is_of(optimizer="adamw") and not is_of(precision="bf16") and not is_of(compile="default")
 
 
+def test_a_profile_of_amp_is_one_of_the_format_that_the_device_has(results: Path) -> None:
+    path = compute.profile(RunConfig(workload="cnn", device="cpu", precision="amp"), [8], 1, print)
+    assert probes.newest("compute", name=path.stem)["precision"] in ("bf16", "fp16")
+
+
 def test_a_cold_read_that_memory_served_shows_no_speed_of_a_disk() -> None:
     place = {"place": "shared", "filesystem": "ext4", "warm": {"bytes": 8e6, "seconds": [0.01]}}
     rates = [

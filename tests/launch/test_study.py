@@ -104,10 +104,20 @@ def test_bf16_is_not_measured_where_this_processor_emulates_it(write, monkeypatc
     plan = studies.plan(write(GOOD))
     assert {p.request.config.precision for p in plan.points} == {"fp32"}
     assert [line.startswith("2 not applicable: strong: bf16 on ") for line in plan.impossible] == [True]
-    monkeypatch.setattr(provenance, "hardware", lambda: provenance.Hardware(gpus=[Gpu()]))  # which then computes
+    monkeypatch.setattr(
+        provenance, "hardware", lambda: provenance.Hardware(gpus=[Gpu(), Gpu()])
+    )  # which then compute
     assert not studies.plan(write(GOOD)).not_applicable
     assert studies.plan(write(GOOD.replace("steps_per_epoch", 'device = "cpu"\nsteps_per_epoch'))).not_applicable
     assert not studies.plan(write(GOOD), Target("a-cluster-s")).not_applicable, "its own processors"
+
+
+def test_more_ranks_than_this_machine_has_gpus_are_not_applicable(write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(provenance, "hardware", lambda: provenance.Hardware(gpus=[Gpu()]))
+    assert {point.ranks for point in studies.plan(write(GOOD)).points} == {1}
+    on_cpu = GOOD.replace("steps_per_epoch", 'device = "cpu"\nsteps_per_epoch')
+    assert {point.ranks for point in studies.plan(write(on_cpu)).points} == {1, 2}
+    assert {point.ranks for point in studies.plan(write(GOOD), Target("a-cluster-s")).points} == {1, 2}
 
 
 @pytest.mark.parametrize(("knob", "value", "why"), [

@@ -123,7 +123,13 @@ def test_a_fused_optimizer_skips_its_first_step_as_others_do(results: Path, monk
     """torch's fused SGD would go on with a momentum of whatever was in memory."""
     scaler = functools.partial(torch.amp.GradScaler, "cpu", init_scale=2.0**24)  # fp16 overflows
     monkeypatch.setattr(precision, "grad_scaler", lambda *_: scaler())
-    run = BRIEF | {"precision": "fp16", "steps_per_epoch": 20, "lr": 0.01, "lr_scaling": "none", "deterministic": True}
+    run = BRIEF | {
+        "precision": "fp16",
+        "steps_per_epoch": 20,
+        "lr": 0.01,
+        "lr_scaling": "none",
+        "deterministic": True,
+    }
     plain, fused = (fit(**run, fused_optimizer=on)[1] for on in (False, True))
     assert distance(plain, fused) < 1e-5
 

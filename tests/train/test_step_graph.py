@@ -127,8 +127,8 @@ def graph(monkeypatch: pytest.MonkeyPatch) -> mock.Mock:
     def capture(*_: object, **options: object) -> Iterator[None]:
         try:
             yield
-        except RuntimeError:
-            raise RuntimeError("the capture was invalidated")
+        except RuntimeError as error:
+            raise RuntimeError("the capture was invalidated") from error
 
     made = mock.Mock()
     for name, value in {"CUDAGraph": lambda: made, "graph": capture, "current_stream": mock.Mock()}.items():

@@ -8,6 +8,8 @@ import sys
 
 import pytest
 import torch
+
+pytest.importorskip("numba_cuda")
 from numba import boolean, float32, int32, int64, uint8
 from numba import cuda as numba_cuda
 

@@ -48,6 +48,7 @@ def profile(config: RunConfig, batches: Sequence[int], repeats: int, tell: Calla
         contextlib.ExitStack() as captured,
         tempfile.TemporaryDirectory(prefix="hpc-compute-") as folder,
     ):
+        config = config.model_copy(update={"precision": precision.supported(config.precision, ranks.device)})
         compilation.require(config, ranks.device)
         stopwatch = Stopwatch(ranks, Path(folder))
         trainer = Trainer(config, ranks, stopwatch)
