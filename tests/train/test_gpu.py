@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 
 from hpc_utils.config import RunConfig
+from hpc_utils.train import train
 from hpc_utils.train.loader import Loader
 from hpc_utils.train.resolve import resolve
 
-from .support import BRIEF, PHASES, distance, fit, remarks, resumed, same, saved
+from .forked import Ranks, Two
+from .support import BRIEF, PHASES, after_steps, distance, fit, remarks, resumed, same, saved, stop
 from .test_loaders import batches
 
 pytestmark = pytest.mark.gpu
 
 RUN = BRIEF | {"device": "cuda", "epochs": 2, "steps_per_epoch": 20, "phase_every": 5, "warmup_steps": 5}
+CAPTURED = {"loader": "device", "fused_optimizer": True, "step_graph": True}
 
 
 @pytest.mark.parametrize("parallel", ["none", "ddp"])
@@ -89,8 +95,9 @@ def test_activation_checkpointing_takes_less_memory_and_learns_the_same(results)
     assert less < 0.8 * peak
 
 
-def test_a_trace_holds_the_window_s_kernels(results) -> None:
-    result, _ = fit(**RUN, profile="torch", profile_steps=3)
+@pytest.mark.parametrize("options", [{}, CAPTURED], ids=["eager", "captured"])
+def test_a_trace_holds_the_window_s_kernels(results, options: dict) -> None:
+    result, _ = fit(**RUN | options, profile="torch", profile_steps=3)
     with gzip.open(result.path / "profile/rank0.trace.json.gz", "rt") as file:
         events = json.load(file)["traceEvents"]
     steps = [e for e in events if e.get("cat") == "user_annotation" and e["name"] == "step"]
@@ -122,16 +129,7 @@ STRATEGIES = [
     for fused in (False, True)
 ]
 REPLAYS = [
-    (
-        {
-            "parallel": parallel,
-            "optimizer": optimizer,
-            "fused_optimizer": True,
-            "loader": "device",
-            "step_graph": True,
-        },
-        0.0,
-    )
+    (CAPTURED | {"parallel": parallel, "optimizer": optimizer}, 0.0)
     for parallel in ("none", "ddp")
     for optimizer in ("sgd", "adamw")
 ]
@@ -143,3 +141,39 @@ def test_a_resumed_run_ends_as_a_straight_one(results, options: dict, most: floa
     run = RUN | options | {"lr": 0.01, "deterministic": True, "save_weights": True}
     straight, _ = fit(**run)
     assert distance(saved(resumed(run, 30).path), saved(straight.path)) <= most
+
+
+TWO = RUN | CAPTURED | {"lr": 0.01, "deterministic": True, "save_weights": True, "collective_timeout": 20.0}
+two_gpus = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+
+
+def each_of_two() -> dict:
+    reports = {
+        name: {"run": train(RunConfig(**TWO | options)).run_id}
+        for name, options in {"eager": {"step_graph": False}, "captured": {}}.items()
+    }
+    stop(TWO | {"repeat": 2}, 10)
+    dist.destroy_process_group()  # all have left it in order
+    return reports | {"resumed": {"run": train(RunConfig(**TWO, repeat=2)).run_id}}
+
+
+@two_gpus
+def test_two_gpus_replay_and_resume_what_they_train(tmp_path: Path) -> None:
+    two = Two(each_of_two, tmp_path)
+    assert distance(two.saved("captured"), two.saved("eager")) < 1e-4
+    assert same(two.saved("resumed"), two.saved("captured"))
+    assert two.tables("captured")["ranks"].device.tolist() == ["cuda:0", "cuda:1"]
+
+
+def loses_the_second() -> None:
+    with after_steps({10: lambda trainer: trainer.ranks.rank and os._exit(3)}):
+        train(RunConfig(**TWO))
+
+
+@two_gpus
+def test_a_gpu_that_replays_alone_ends(tmp_path: Path) -> None:
+    ranks = Ranks(2, loses_the_second, folder=tmp_path, results=tmp_path / "results")
+    ranks.processes[0].join(120)  # by itself: `end` would send it SIGTERM
+    codes = [process.exitcode for process in ranks.processes]
+    ranks.end()
+    assert codes == [1, 3], ranks.output()
