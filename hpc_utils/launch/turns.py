@@ -23,12 +23,14 @@ from multiprocessing.connection import Connection, Listener, wait
 from pathlib import Path
 from signal import SIGTERM, Signals
 
+from hpc_utils import provenance
 from hpc_utils.provenance import nvml
 
 from . import local
 from .request import Request
 
 LEAST = 0.04  # s of a block: its barrier takes 0.2 ms; the kernel counts processor time in units of 0.01 s
+LEAST_ON_GPUS = 1.0  # s: NVML counts energy about ten times a second
 MOST = 400  # rounds of a session
 LOOK = 1.0  # s between looks at each run: for signals, and for ranks that have ended
 ROOM = 1.5  # times the memory that the largest run took must be free for another one
@@ -227,9 +229,7 @@ class Session:
                 break
             number += 1
             if number == 1:  # of one step each, which tells how long they take, but of those that have failed
-                alive = [member for member in alive if member.is_ready]
-                longest = [int(member.steps * member.step_seconds / LEAST) for member in alive]
-                blocks = max(1, min([*longest, MOST // epochs, *(member.steps for member in alive)]))
+                blocks = block_count([member for member in alive if member.is_ready], epochs)
             watch(number, blocks * epochs + 1)
 
     def _end(self) -> None:
@@ -252,8 +252,18 @@ class Session:
                     member.life.throw(error)
 
 
+def block_count(members: Sequence[Member], epochs: int) -> int:
+    """How many blocks an epoch has: none is shorter than the least."""
+    longest = [
+        int(member.steps * member.step_seconds / (LEAST_ON_GPUS if member.request.on_gpus else LEAST))
+        for member in members
+    ]
+    return max(1, min([*longest, MOST // epochs, *(member.steps for member in members)]))
+
+
 def _free_memory() -> list[int]:
     """B that are free on this machine, then on each of its GPUs."""
     import psutil
 
-    return [psutil.virtual_memory().available, *nvml.free_memory()]
+    gpus = nvml.free_memory() if provenance.hardware().gpus else ()  # NVML's library may be there without its driver
+    return [psutil.virtual_memory().available, *gpus]

@@ -118,6 +118,15 @@ def test_a_profile_holds_phases_and_when_gradients_are_ready(results: Path) -> N
     assert not is_of(optimizer="adamw") and not is_of(precision="bf16") and not is_of(compile="default")
 
 
+@pytest.mark.gpu
+def test_a_captured_step_is_timed_as_a_whole(results: Path) -> None:
+    run = {"loader": "device", "fused_optimizer": True, "step_graph": True}
+    path = compute.profile(RunConfig(workload="cnn", device="cuda", **run), [16, 32], 2, print)
+    record = probes.newest("compute", name=path.stem)
+    assert [(size["batch"], len(size["step"])) for size in record["batches"]] == [(16, 2), (32, 2)]
+    assert min(seconds for size in record["batches"] for seconds in size["step"]) > 0 and record["ready"] == []
+
+
 def test_a_profile_of_amp_is_one_of_the_format_that_the_device_has(results: Path) -> None:
     path = compute.profile(RunConfig(workload="cnn", device="cpu", precision="amp"), [8], 1, print)
     assert probes.newest("compute", name=path.stem)["precision"] in ("bf16", "fp16")

@@ -7,15 +7,18 @@ from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client
 from pathlib import Path
 from signal import SIGUSR1
+from types import SimpleNamespace
+from unittest import mock
 
 import pandas as pd
 import psutil
 import pytest
 
-from hpc_utils import records
+from hpc_utils import provenance, records
 from hpc_utils.launch import local, study, turns
 from hpc_utils.launch.request import Layout, prepare
 from hpc_utils.launch.target import Target
+from hpc_utils.provenance import nvml
 from hpc_utils.records.folder import read_json, state
 from tests.train.support import same, saved
 
@@ -109,6 +112,15 @@ def test_every_round_has_a_block_of_each_run_in_random_order(measured: Bench) ->
     assert all(sorted(order) == [1, 2, 3] for order in orders)
     assert len(set(orders)) > 1
     assert all(of_run["round"].tolist() == [*range(len(orders))] for of_run in blocks.values())
+
+
+@pytest.mark.parametrize(
+    ("on_gpus", "steps", "expected"), [(False, 100, 25), (False, 10, 2), (True, 100, 1), (True, 400, 4)]
+)
+def test_a_block_on_a_gpu_is_long_enough_for_its_energy_counter(on_gpus: bool, steps: int, expected: int) -> None:
+    member = turns.Member(SimpleNamespace(on_gpus=on_gpus), steps=steps, step_seconds=0.01)
+    slower = turns.Member(SimpleNamespace(on_gpus=on_gpus), steps=steps, step_seconds=0.1)
+    assert turns.block_count([slower, member], epochs=2) == expected
 
 
 def test_the_blocks_of_an_epoch_add_up_to_it_and_are_loaded_over_the_mean(measured: Bench) -> None:
@@ -205,6 +217,13 @@ def test_without_memory_for_another_run_the_others_are_measured_alone(here: Benc
     assert [state(run) for run in here.runs] == ["complete"] * 3
     (first,) = with_turns(here)
     assert set(rounds(first).place) == {1}
+
+
+def test_memory_is_known_where_nvidias_library_finds_no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(provenance, "hardware", lambda: provenance.Hardware())
+    monkeypatch.setattr(nvml, "installed", lambda: True)
+    monkeypatch.setattr(nvml, "library", mock.Mock(side_effect=RuntimeError("Driver Not Loaded")))
+    assert len(turns._free_memory()) == 1
 
 
 def test_a_stranger_and_a_dead_rank_of_another_run_disturb_no_session(here: Bench) -> None:
