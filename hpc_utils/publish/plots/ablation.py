@@ -104,33 +104,29 @@ def profile(parts: pd.DataFrame) -> Figure:
 @charted("costs", "What each change gives in its place, and what it costs there.")
 def costs(gains: pd.DataFrame) -> Figure:
     """What each change gives the configuration before it, and its cost: memory, and time before training starts."""
-    measured_gains = gains.dropna(subset="marginal").reset_index(drop=True)
-    figure, (speed, memory, start) = _rows(max(len(measured_gains), 2), 3)
-    drawing.points(
-        speed, measured_gains.index, measured_gains, "marginal", horizontal=True, fmt="s", color=style.ROLES["main"]
-    )
-    drawing.factor_axis(speed.xaxis, measured_gains[["marginal"]])
-    memory.barh(measured_gains.index, 100 * (measured_gains.memory - 1), 0.5, color=style.ROLES["second"])
+    figure, (speed, memory, start) = _rows(max(len(gains), 2), 3)
+    places = np.arange(len(gains))
+    drawing.points(speed, places, gains, "marginal", horizontal=True, fmt="s", color=style.ROLES["main"])
+    drawing.factor_axis(speed.xaxis, gains[["marginal"]])
+    memory.barh(places, 100 * (gains.memory - 1), 0.5, color=style.ROLES["second"])
     memory.set_xlabel("more peak memory (%)")
-    start.barh(measured_gains.index, measured_gains.warmup, 0.5, color=style.ROLES["second"])
+    start.barh(places, gains.warmup, 0.5, color=style.ROLES["second"])
     start.set_xlabel("more time before training (s)")
-    drawing.named_rows(speed, measured_gains.step)
+    drawing.named_rows(speed, gains.step)
     return figure
 
 
 @charted("learning", "What is learnt by when, of the plain loop and of the fastest configuration.")
 def learning(curves: pd.DataFrame) -> Figure:
     """Loss and accuracy against training time; every run thin, the median marked. `curves`: `ablation.learning`."""
-    tested = curves.accuracy.notna().any()
-    columns = ["loss", "accuracy"] if tested else ["training_loss"]
+    columns = ["loss", "accuracy"]
+    if curves.accuracy.isna().all():
+        columns = ["training_loss"]
+        curves = curves.rename(columns={"loss": "training_loss"})
     figure, (grid,) = drawing.panels(len(columns))
     for axes, column in zip(grid, columns, strict=True):
-        for place, (label, curve) in enumerate(
-            curves.rename(columns={} if tested else {"loss": column}).groupby("label", sort=False)
-        ):
-            drawing.every_run(
-                axes, curve.dropna(subset=column), "seconds", column, label=label, **style.series(place)
-            )
+        for place, (label, curve) in enumerate(curves.dropna(subset=column).groupby("label", sort=False)):
+            drawing.every_run(axes, curve, "seconds", column, label=label, **style.series(place))
         axes.set(xlabel="training time (s)", ylabel=quantity(column).title)
         axes.set_xlim(left=0)
     return figure
@@ -139,35 +135,28 @@ def learning(curves: pd.DataFrame) -> Figure:
 @charted("main-effects", "What the values of each option give, all others averaged.")
 def main_effects(table: pd.DataFrame) -> Figure:
     """Throughput at the values of each option, averaged over all others. `table`: `factorial.main_effects`."""
-    factors = list(table.groupby("factor", sort=False))
-    figure, (grid,) = drawing.panels(len(factors), sharey=True)
-    for axes, (factor, effects) in zip(grid, factors, strict=True):
+    figure, panels = drawing.panel_of_each(table.groupby("factor", sort=False), sharey=True)
+    for axes, factor, effects in panels:
         drawing.points(axes, range(len(effects)), effects, "gain", **style.series(0))
         _levels(axes, effects.level, factor)
-    drawing.factor_axis(grid[0].yaxis, table[["gain"]])
-    grid[0].set_ylabel("throughput over\nthe first value's")
+    first, *_ = figure.axes
+    drawing.factor_axis(first.yaxis, table[["gain"]])
+    first.set_ylabel("throughput over\nthe first value's")
     return figure
 
 
 @charted("interactions", "Throughput at the values of every two options: parallel lines do not interact.")
 def interactions(table: pd.DataFrame) -> Figure:
     """Throughput at the values of two options, a panel for each pair. `table`: `factorial.interactions`."""
-    pairs = list(table.groupby(["first", "second"], sort=False))
-    figure, (grid,) = drawing.panels(len(pairs), height=2.6, sharey=True)
-    for axes, ((first, second), cells) in zip(grid, pairs, strict=True):
+    pairs = table.groupby(["first", "second"], sort=False)
+    figure, panels = drawing.panel_of_each(pairs, height=2.6, sharey=True)
+    for axes, (first, second), cells in panels:
         levels = list(dict.fromkeys(cells.first_level))
         cells = cells.assign(place=cells.first_level.map(levels.index))
         drawing.lines(axes, cells, "place", "throughput", "second_level", label=_level)
         _levels(axes, levels, first)
-        axes.legend(
-            title=_name(second),
-            loc="lower center",
-            bbox_to_anchor=(0.5, 1),
-            ncols=3,
-            columnspacing=0.8,
-            handlelength=1.6,
-        )
-    drawing.log_axis(grid[0].yaxis)
+        drawing.legend_above(axes, title=_name(second), ncols=3, columnspacing=0.8, handlelength=1.6)
+    drawing.log_axis(figure.axes[0].yaxis)
     return figure
 
 

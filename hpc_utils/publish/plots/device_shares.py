@@ -56,5 +56,5 @@ def fairness(table: pd.DataFrame, curves: pd.DataFrame) -> Figure:
     batches.set(xlabel="samples a step", ylabel=quantity("sample_seconds").title)
     batches.set_ylim(bottom=0)
     for axes, title in ((periods, "Spread of steps"), (batches, "Cost of a sample")):
-        axes.legend(title=title, loc="lower center", bbox_to_anchor=(0.5, 1))
+        drawing.legend_above(axes, title=title)
     return figure

@@ -39,10 +39,10 @@ def panels(
 
 
 def wrapped(
-    count: int, blocks: int = 1, *, most: int = 3, height: float = 2.2, **shared: Any
+    count: int, blocks: int = 1, *, height: float = 2.2, **shared: Any
 ) -> tuple[Figure, list[list[Axes]]]:
-    """A figure of blocks below each other, each of `count` panels in rows of equal length, at most `most` of them in a row."""
-    down = ceil(count / most)
+    """A figure of blocks below each other, each of `count` panels in rows of equal length, at most three of them in a row."""
+    down = ceil(count / 3)
     across = ceil(count / down)
     width = style.COLUMN if count < 3 else style.PAGE
     figure, grid = panels(across, down * blocks, height, width=width, **shared)
@@ -51,6 +51,13 @@ def wrapped(
         for empty in block[count:]:
             empty.set_axis_off()
     return figure, [list(block[:count]) for block in block_panels]
+
+
+def panel_of_each(groups: Iterable[tuple[Any, Any]], **layout: Any) -> tuple[Figure, list[tuple[Axes, Any, Any]]]:
+    """A figure (`wrapped`) with a panel for each of `groups`; the panels, each with the key and the rows of its group."""
+    groups = list(groups)
+    figure, (panels,) = wrapped(len(groups), **layout)
+    return figure, [(axes, *group) for axes, group in zip(panels, groups, strict=True)]
 
 
 def points(
@@ -215,6 +222,11 @@ def finished(figure: Figure, data: pd.DataFrame | None = None) -> Figure:
     if data is not None and "repeats" in data:
         style.mark(figure, interval(data))
     return figure
+
+
+def legend_above(axes: Axes, **look: Any) -> None:
+    """A legend of its own above a panel."""
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), **look)
 
 
 def interval(table: pd.DataFrame) -> str:

@@ -35,7 +35,7 @@ def validation(points: pd.DataFrame) -> Figure:
     `points`: `validation.curves`. Those that the model was not fitted to are open.
     """
     figure, panels, rates = _fixed_batches(points)
-    for panel, rows in panels:
+    for panel, _, rows in panels:
         drawing.lines(panel, rows, "world_size", "seconds", "gbit", label=_link, keys=rates, band=True, marker=None)
         for worlds, marks, look in _marks(rows, rates):
             drawing.points(panel, worlds, marks, "measured", **look)
@@ -51,7 +51,7 @@ def validation(points: pd.DataFrame) -> Figure:
 def errors(points: pd.DataFrame) -> Figure:
     """The model's error against ranks, a panel for each fixed batch; grey: within 5 and 10 %. `points`: as of `validation`."""
     figure, panels, rates = _fixed_batches(points, sharey=True)
-    for panel, rows in panels:
+    for panel, _, rows in panels:
         for worlds, marks, look in _marks(rows, rates):
             panel.plot(worlds, 100 * marks.error, **look, label=_link(marks.gbit.iloc[0]))
         _shade_errors(panel)
@@ -61,16 +61,15 @@ def errors(points: pd.DataFrame) -> Figure:
 
 def _fixed_batches(
     points: pd.DataFrame, **shared: Any
-) -> tuple[Figure, list[tuple[Axes, pd.DataFrame]], list[float]]:
-    """A figure; its panels with their rows; the links' rates."""
-    batches = list(points.groupby(["kind", "size"]))
-    figure, (grid,) = drawing.wrapped(len(batches), height=1.75, **shared)
-    for panel, ((kind, size), _) in zip(grid, batches, strict=True):
-        panel.set_title(drawing.fixed_batch(kind, size))
+) -> tuple[Figure, list[tuple[Axes, Any, pd.DataFrame]], list[float]]:
+    """A figure; its panels with the batch and the rows of each; the links' rates."""
+    figure, panels = drawing.panel_of_each(points.groupby(["kind", "size"]), height=1.75, **shared)
+    for panel, batch, _ in panels:
+        panel.set_title(drawing.fixed_batch(*batch))
         drawing.ranks_axis(panel, points.world_size)
     for label, face in (("fitted on", "0.25"), ("held out", "white")):
-        grid[-1].plot([], [], "o", color="0.25", markerfacecolor=face, label=label)
-    return figure, list(zip(grid, (rows for _, rows in batches), strict=True)), sorted(set(points.gbit), reverse=True)
+        panel.plot([], [], "o", color="0.25", markerfacecolor=face, label=label)
+    return figure, panels, sorted(set(points.gbit), reverse=True)
 
 
 def _marks(rows: pd.DataFrame, rates: list[float]) -> Iterator[tuple[pd.Series, pd.DataFrame, dict[str, Any]]]:
@@ -89,9 +88,8 @@ def parts(predictions: pd.DataFrame) -> Figure:
 
     `predictions`: rows of `Fitted.scaling` of one kind.
     """
-    curves = list(predictions.groupby("gbit", sort=False))
-    figure, (grid,) = drawing.wrapped(len(curves), height=2.2, sharey=True)
-    for axes, (gbit, curve) in zip(grid, curves, strict=True):
+    figure, panels = drawing.panel_of_each(predictions.groupby("gbit", sort=False), sharey=True)
+    for axes, gbit, curve in panels:
         positions = np.arange(len(curve))
         drawing.stacked(axes, positions, curve.rename(columns=PARTS), PARTS.values(), vertical=True)
         axes.set_xticks(positions, map("{:g}".format, curve.world_size), rotation=60)
@@ -99,7 +97,7 @@ def parts(predictions: pd.DataFrame) -> Figure:
         if inside < len(curve):
             axes.axvline(inside - 0.5, **EXTRAPOLATION)
         axes.set(title=f"{curve.kind.iloc[0]} scaling, {_link(gbit)}", xlabel="ranks")
-    grid[0].set_ylabel(quantity("measured").title)
+    panels[0][0].set_ylabel(quantity("measured").title)
     return figure
 
 
@@ -111,22 +109,17 @@ def reach(predictions: pd.DataFrame, measured: pd.DataFrame) -> Figure:
         predictions: `Validation.predictions`. measured: `fit.points`; other link rates are labelled.
     """
     rates = {np.inf, *measured.gbit[measured.world_size > 1]}
-    kinds = list(predictions.groupby("kind"))
-    figure, (grid,) = drawing.panels(len(kinds), height=1.9, sharey=True)
-    for axes, (kind, rows) in zip(grid, kinds, strict=True):
+    figure, panels = drawing.panel_of_each(predictions.groupby("kind"), height=1.9, sharey=True)
+    for axes, kind, rows in panels:
         for number, (gbit, curve) in enumerate(rows.groupby("gbit", sort=False)):
             label = _link(gbit) + ("" if gbit in rates else ", not run")
-            look = {
-                "label": label,
-                "marker": None,
-                "linewidth": max(1, 3 - number),
-            }  # lines that coincide stay visible
-            drawing.points(axes, curve.world_size, curve, "efficiency", band=True, **style.series(number) | look)
+            look = style.series(number) | {"label": label, "marker": None}
+            width = max(1, 3 - number)  # lines that coincide stay visible
+            drawing.points(axes, curve.world_size, curve, "efficiency", band=True, linewidth=width, **look)
         axes.axvline(measured.world_size.max(), **EXTRAPOLATION)
         axes.axhline(100, **style.IDEAL)
         drawing.ranks_axis(axes, predictions.world_size)
-        batch = rows.batch_per_device.iloc[0]  # of one rank
-        axes.set_title(drawing.fixed_batch(kind, batch))
+        axes.set_title(drawing.fixed_batch(kind, rows.batch_per_device.iloc[0]))  # the batch of one rank
         axes.set_ylim(bottom=0)
     return figure
 
@@ -139,12 +132,11 @@ def reach(predictions: pd.DataFrame, measured: pd.DataFrame) -> Figure:
 def laws(compared: pd.DataFrame) -> Figure:
     """Errors of each law and of the model on more ranks than they were fitted on, against the links' rate. Colours are laws,
     markers numbers of ranks. `compared`: `validation.compare`."""
-    kinds = list(compared.groupby("kind"))
     rates = sorted(set(compared.gbit))
     names = list(dict.fromkeys(compared.law))
     worlds = sorted(set(compared.world_size))
-    figure, (grid,) = drawing.panels(len(kinds), height=1.9, sharey=True)
-    for panel, (kind, rows) in zip(grid, kinds, strict=True):
+    figure, panels = drawing.panel_of_each(compared.groupby("kind"), height=1.9, sharey=True)
+    for panel, kind, rows in panels:
         for (law, world), points in rows.groupby(["law", "world_size"], sort=False):
             number = names.index(law)
             marker = style.series(worlds.index(world))["marker"]
@@ -154,7 +146,7 @@ def laws(compared: pd.DataFrame) -> Figure:
         panel.set_xticks(range(len(rates)), ["own" if np.isinf(rate) else f"{rate:g}" for rate in rates])
         panel.set(xlim=(-0.5, len(rates) - 0.5), title=f"{kind} scaling", xlabel="link (Gbit/s)")
         _shade_errors(panel)
-    grid[0].set_ylabel(quantity("error").title)
+    panels[0][0].set_ylabel(quantity("error").title)
     return figure
 
 

@@ -83,7 +83,7 @@ def overlap(frame: pd.DataFrame) -> Figure:
         times = rows[list(names)].rename(columns=names).astype(float) * MS
         drawing.stacked(axes, np.arange(len(rows)), times, names.values())
         axes.set_xlabel("communication kernels (ms)")
-        axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
+        drawing.legend_above(axes, ncols=2)
     drawing.named_rows(panels[0], rows["rank"].map("rank {}".format))
     return figure
 

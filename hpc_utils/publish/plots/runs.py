@@ -69,9 +69,9 @@ def learned(epochs: pd.DataFrame, runs: pd.DataFrame, metric: str) -> Figure:
     task = [name for name in ("workload", "dataset") if runs[name].nunique(dropna=False) > 1]
     joined = epochs.merge(runs[["run_id", "precision", *task, *LAYOUT]], on="run_id").dropna(subset=[metric])
     joined = joined.sort_values([*task, *LAYOUT], ascending=[True] * len(task) + [True, False, True], kind="stable")
-    layouts = list(joined.groupby([*task, *LAYOUT], sort=False, dropna=False))
-    figure, (grid,) = drawing.wrapped(len(layouts), height=1.8, sharey=not task)
-    for axes, (_, chosen) in zip(grid, layouts, strict=True):
+    layouts = joined.groupby([*task, *LAYOUT], sort=False, dropna=False)
+    figure, panels = drawing.panel_of_each(layouts, height=1.8, sharey=not task)
+    for axes, _, chosen in panels:
         for precision in drawing.precisions(chosen):
             look = style.precision(precision) | {"label": precision}
             drawing.every_run(axes, chosen[chosen.precision == precision], "epoch", metric, **look)

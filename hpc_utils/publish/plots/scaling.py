@@ -75,15 +75,13 @@ def ceiling(table: pd.DataFrame, targets: Targets | None = None) -> Figure:
     """Strong scaling efficiency and its ceiling, and a study's `targets`; the areas are what is lost. `table`: `ceiling.losses`
     of points that have a ceiling."""
     rows, names = drawing.apart(table)
-    panels = list(rows.groupby(["batch", "precision", *names], dropna=False))
-    figure, (grid,) = drawing.wrapped(len(panels), height=1.8)
-    for axes, ((batch, precision, *_), points) in zip(grid, panels, strict=True):
+    groups = rows.groupby(["batch", "precision", *names], dropna=False)
+    figure, panels = drawing.panel_of_each(groups, height=1.8)
+    for axes, (batch, precision, *_), points in panels:
         points = points.sort_values(["world_size", "nodes"]).drop_duplicates("world_size")
         further = drawing.more(points.iloc[0], names)
-        single_rank = {"world_size": 1, "efficiency": 1.0, "ceiling": 1.0}
-        points = pd.concat([pd.DataFrame([single_rank]), points])[
-            ["world_size", *stats.columns(["efficiency", "ceiling"])]
-        ]
+        single_rank = pd.DataFrame({"world_size": 1, "efficiency": 1.0, "ceiling": 1.0}, [0])
+        points = pd.concat([single_rank, points])[["world_size", *stats.columns(["efficiency", "ceiling"])]]
         worlds, measured, most = (points[name].to_numpy(float) for name in ("world_size", "efficiency", "ceiling"))
         for name, below, above in (("small batches", most, 1.0), ("communication and waiting", measured, most)):
             axes.fill_between(worlds, 100 * below, 100 * above, below < above, interpolate=True, **style.fill(name))
@@ -153,23 +151,15 @@ def _ranks(axes: Axes, rows: pd.DataFrame) -> None:
 
 
 def _target(axes: Axes, kind: str, targets: Targets) -> None:
-    look = {"color": style.ROLES["quiet"], "alpha": 0.15, "linewidth": 0}
-    ranks = targets.strong_ranks if kind == "strong" else targets.weak_ranks
-    if ranks is None:
-        return
-    if kind == "strong":
+    colour = style.ROLES["quiet"]
+    if kind == "strong" and targets.strong_ranks:
         least = 100 * targets.strong_efficiency
-        axes.plot(
-            [1, ranks],
-            [least, least],
-            ":|",
-            color=look["color"],
-            markevery=[1],
-            label=f"target: {least:g} % on {ranks}",
-        )
-    else:
+        label = f"target: {least:g} % on {targets.strong_ranks}"
+        axes.plot([1, targets.strong_ranks], [least, least], ":|", color=colour, markevery=[1], label=label)
+    if kind == "weak" and targets.weak_ranks:
         most = targets.weak_variation
-        axes.axhspan(100 / (1 + most), 100 / (1 - most), label=f"target: within {100 * most:g} %", **look)
+        label = f"target: within {100 * most:g} %"
+        axes.axhspan(100 / (1 + most), 100 / (1 - most), color=colour, alpha=0.15, linewidth=0, label=label)
 
 
 def _lines(axes: Axes, configurations: list[Curve], column: str, power: float | None) -> None:
