@@ -124,12 +124,10 @@ class Chapter:
         if data.empty:
             return data
         if not table.name:
-            raise ExportError(
-                "a table without a name: its analysis has no `tabled`, so name it, and give it a caption"
-            )
-        column_units = {column: unit_of(column, data[column]) for column in data if column not in BEHIND}
-        column_units = {column: unit for column, unit in column_units.items() if unit}
-        details = {"measure": table.measure, "units": column_units, "span": table.span, "evidence": list(files)}
+            raise ExportError("a table without a name: its analysis has no `tabled`: give it a name and a caption")
+        units = {column: unit_of(column, data[column]) for column in data if column not in BEHIND}
+        units = {column: unit for column, unit in units.items() if unit}
+        details = {"measure": table.measure, "units": units, "span": table.span, "evidence": list(files)}
         path = self.results / "tables" / f"{self.name(table.name)}.csv"
         atomic.write_text(path, _csv(data))
         self._add("tables", table.name, table.caption, data, runs, path, details)
@@ -150,10 +148,11 @@ class Chapter:
             self.not_measured(missing)
             return
         columns = columns.split() if isinstance(columns, str) else columns
+        measure = _described(data).measure
         if columns and "settings" in data and data.workload.dropna().map(is_own).any():
-            data = drawing.apart(data)[0]
-            columns = [*columns, *(["settings"] if data.settings.nunique() > 1 else [])]
-        html, text = tables.readable(data, columns, data.attrs[KEY].measure if KEY in data.attrs else "")
+            data, _ = drawing.apart(data)
+            columns = [*columns, *["settings"] * (data.settings.nunique() > 1)]
+        html, text = tables.readable(data, columns, measure)
         display({"text/html": html, "text/plain": text}, raw=True)
 
     def text_table(self, data: pd.DataFrame, name: str, caption: str, **options: Any) -> None:
@@ -177,13 +176,13 @@ class Chapter:
         if all are, what to run (`missing`) is shown."""
         drawn = [chart for chart in charts if chart.figure is not None]
         for chart in drawn:
+            name = self.name(chart.name)
             if sets := identity.imported_sets(self.runs.hardware_id):
                 style.mark(chart.figure, f"imported: {', '.join(sets)}")
-            pdf = style.save(chart.figure, self.name(chart.name), self.results / "figures")
+            pdf = style.save(chart.figure, name, self.results / "figures")
             self._add("figures", chart.name, chart.caption, chart.data, chart.runs, pdf, {"data": _csv(chart.data)})
             if get_ipython() is not None:
-                # By name and text the report finds runs and files.
-                properties = {"alt": chart.caption, "figure": self.name(chart.name)}
+                properties = {"alt": chart.caption, "figure": name}  # by these the report finds runs and files
                 width = round(chart.figure.get_figwidth() * chart.figure.dpi)
                 display(Image(pdf.with_suffix(".png"), width=width), metadata={"image/png": properties})
                 plt.close(chart.figure)  # otherwise it is shown again at the end of the cell
@@ -207,7 +206,7 @@ class Chapter:
             "schema": exports.SCHEMA,
             "notebook": self.notebook,
             "study": self.study,
-            "executed": "/".join(filter(None, ("notebooks", self.study, f"{self.notebook}.ipynb"))),
+            "executed": Path("notebooks", self.study, f"{self.notebook}.ipynb").as_posix(),
             "commit": provenance.commit(),
             "dirty": provenance.dirty(),
             "analysis": provenance.analysis_digest(self.notebook)[: provenance.SHORT],
@@ -240,8 +239,7 @@ class Chapter:
         if name in self.items[kind]:
             raise ExportError(f"{self.notebook} exports two {kind} of the name {name}")
         if runs is None and (columns := _of_runs(data)):
-            id_lists = (ids for column in columns for ids in data[column] if isinstance(ids, tuple | list))
-            runs = [run for ids in id_lists for run in ids]
+            runs = data[columns].melt().value.explode().dropna()
         order = {run: number for number, run in enumerate(self.runs.run_id)}
         run_ids = set(order if runs is None else runs)
         if foreign := sorted(run_ids - order.keys()):

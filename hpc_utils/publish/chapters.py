@@ -82,8 +82,9 @@ def renew_all(sets: Iterable[Path], *, drop: bool = False) -> Iterator[Path]:
 
 def _execute_here(notebook: Path, study: str, **parameters: object) -> Path:
     """Execute a chapter in the current result set, and note the execution in its exports."""
-    study_parameter = {"study": study} if study else {}
-    output = execute(notebook, paths.results() / "notebooks" / study / notebook.name, **study_parameter, **parameters)
+    if study:
+        parameters["study"] = study
+    output = execute(notebook, paths.results() / "notebooks" / study / notebook.name, **parameters)
     atomic.write_text(output, portable(output.read_text()))
     exports.note_execution(paths.results(), output)
     return output
@@ -100,17 +101,17 @@ def _restored_on_failure(results: Path) -> Iterator[None]:
     """If the block fails, restore the folders `WRITTEN`."""
     results.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=results, prefix=".before-") as aside:
-        folders = [name for name in WRITTEN if (results / name).is_dir()]
-        for name in folders:
-            shutil.copytree(results / name, Path(aside, name))
+        for name in WRITTEN:
+            if (results / name).is_dir():
+                shutil.copytree(results / name, Path(aside, name))
         try:
             with signals.interrupting():
                 yield
         except BaseException:
             for name in WRITTEN:
                 shutil.rmtree(results / name, ignore_errors=True)
-            for name in folders:
-                Path(aside, name).rename(results / name)
+            for kept in Path(aside).iterdir():
+                kept.rename(results / kept.name)
             raise
 
 
@@ -123,10 +124,8 @@ def conclude(study_name: str, output: Path | None = None) -> Path:
     study = records.read_study(study_name)
     with file_lock.hold(paths.results() / ".report.lock"):
         run_records = records.load(study=study.name)
-        for line in (
-            *(f"refused {name}: {why}" for name, why in run_records.refused.items()),
-            *records.by_absent_code(run_records, paths.results()),
-        ):
+        refused = (f"refused {name}: {why}" for name, why in run_records.refused.items())
+        for line in (*refused, *records.by_absent_code(run_records, paths.results())):
             print(line, file=sys.stderr)
         complete = run_records.runs.run_id.tolist()
         for chapter in study.chapters if complete else ():
