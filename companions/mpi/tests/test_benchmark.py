@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import math
-import subprocess
-import sys
 
 import pytest
 
 from benchmarks import measure
-from companions.mpi.benchmarks import mpi_step
-from hpc_utils import paths
-
-EACH = """
-import json
-from companions.mpi.benchmarks.mpi import main
-loaders = [main(kind, 1, dataset="digits", count=count) for kind, count in (("ours", 1), ("torch", 0), ("copy", 1))]
-steps = [main(kind, 1, steps=1) for kind in ("torch, channels_last", "torch, contiguous", "ours")]
-print(json.dumps(loaders + steps))
-"""
+from companions.mpi.benchmarks import mpi, mpi_step
 
 
 @pytest.mark.soak  # the other tests have the same steps and loaders
-def test_each_side_measures_something() -> None:
-    done = subprocess.run([sys.executable, "-c", EACH], cwd=paths.root(), capture_output=True, text=True, timeout=200)
-    assert done.returncode == 0, done.stderr
-    assert len(found := json.loads(done.stdout)) == 6 and min(found) > 0
+@pytest.mark.parametrize(("kind", "count"), [("ours", 1), ("torch", 0), ("copy", 1)])
+def test_each_loader_measures_something(kind: str, count: int) -> None:
+    assert mpi._measured(kind, cores=1, dataset="digits", count=count, seconds=0) > 0
 
 
 @pytest.mark.soak
