@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from hpc_utils.publish.plots import drawing, style
@@ -16,22 +15,11 @@ STUDIES = {"protocol": style.series(0), "adjusted": style.series(1)}
 @charted("throughput", "Throughput and its efficiency: devices of one node, and nodes with two devices each.")
 def throughput(table: pd.DataFrame) -> Figure:
     """Images per second and efficiency against devices. `table`: `analysis.efficiency`."""
-    figure, ((speed, efficiency),) = drawing.panels(2, height=2.6)
-    groups = {
+    curves = {
         "devices of one node": table[table.nodes == 1],
         "nodes with two devices": table[(table.nodes > 1) & (table.ranks_per_node == 2)],
     }
-    for number, (name, rows) in enumerate(groups.items()):
-        look = style.series(number) | {"label": name}
-        for axes, column in ((speed, "throughput"), (efficiency, "efficiency")):
-            drawing.points(axes, rows.world_size * (1 + 0.04 * number), rows, column, **look)
-    device = table[table.world_size == 1]
-    if len(device):
-        worlds = sorted(set(table.world_size))
-        speed.plot(worlds, [device.throughput.iloc[0] * world for world in worlds], label="ideal", **style.IDEAL)
-        efficiency.axhline(100, **style.IDEAL)
-    drawing.scaling_axes(speed, efficiency, table.world_size, "devices", "images")
-    return figure
+    return drawing.scaling(curves, "world_size", "devices", "images")
 
 
 @charted("same-devices", "As many devices on one node and on several: throughput.")
@@ -53,7 +41,8 @@ def same_devices(table: pd.DataFrame) -> Figure:
 def confounds(table: pd.DataFrame) -> Figure:
     """Efficiency and loss of every configuration, by series. `table`: `analysis.confounds`."""
     figure, ((efficiency, loss),) = drawing.panels(2, height=2.6, width=style.PAGE)
-    names = list(dict.fromkeys(table.sort_values(["world_size", "nodes"]).config))
+    layouts = table.sort_values(["world_size", "nodes"]).drop_duplicates("config")
+    names = layouts.config.tolist()
     for number, (study, look) in enumerate(STUDIES.items()):
         rows = table[table.series == study]
         places = rows.config.map(names.index) + 0.12 * (2 * number - 1)
@@ -62,8 +51,13 @@ def confounds(table: pd.DataFrame) -> Figure:
     efficiency.axhline(100, **style.IDEAL)
     efficiency.set_ylim(0, 1.1 * efficiency.get_ylim()[1])
     loss.yaxis.set_label_text("training loss, last epoch")
+    short = [
+        f"{row.nodes:g}x{row.ranks_per_node:g}" if row.nodes > 1 else f"{row.world_size:g}"
+        for row in layouts.itertuples()
+    ]
     for axes in (efficiency, loss):
-        _configurations(axes, table, names)
+        axes.set_xticks(range(len(names)), short)
+        axes.set_xlabel("devices, or nodes x devices")
     return figure
 
 
@@ -72,10 +66,9 @@ def confounds(table: pd.DataFrame) -> Figure:
 )
 def over_time(table: pd.DataFrame) -> Figure:
     """A row of panels for each number of devices. `table`: `analysis.over_time`."""
-    names = list(dict.fromkeys(table.config))
-    figure, grid = drawing.panels(2, len(names), height=1.2, width=style.PAGE, sharey="col")
-    for line, name in zip(grid, names, strict=True):
-        rows = table[table.config == name]
+    configurations = list(table.groupby("config", sort=False))
+    figure, grid = drawing.panels(2, len(configurations), height=1.2, width=style.PAGE, sharey="col")
+    for line, (name, rows) in zip(grid, configurations, strict=True):
         for axes, column in zip(line, ("memory_bytes", "utilisation"), strict=True):
             for _, device in rows.groupby("rank"):
                 drawing.points(axes, device.seconds, device, column, color=style.BLUE, linewidth=0.8)
@@ -83,13 +76,3 @@ def over_time(table: pd.DataFrame) -> Figure:
     for axes in grid[-1]:
         axes.set(xlabel="s since the first sample", ylim=(0, None))
     return figure
-
-
-def _configurations(axes: Axes, table: pd.DataFrame, names: list[str]) -> None:
-    layouts = table.drop_duplicates("config").set_index("config")
-    short = [
-        f"{row.nodes:g}x{row.ranks_per_node:g}" if row.nodes > 1 else f"{row.world_size:g}"
-        for row in layouts.loc[names].itertuples()
-    ]
-    axes.set_xticks(range(len(names)), short)
-    axes.set_xlabel("devices, or nodes x devices")

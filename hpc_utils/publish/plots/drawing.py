@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import ceil
 from typing import Any
 
@@ -100,6 +100,29 @@ def lines(
         points(axes, group[x], group, column, **mine)
 
 
+def scaling(curves: Mapping[str, pd.DataFrame], x: str, noun: str, samples: str) -> Figure:
+    """Throughput and efficiency of each of `curves` against its column `x`, a number of `noun`; ideally, throughput is in
+    proportion to it."""
+    figure, ((speed, efficiency),) = panels(2, height=2.6)
+    counts = np.unique(np.concatenate([rows[x] for rows in curves.values()]))
+    for number, (name, rows) in enumerate(curves.items()):
+        look = style.series(number) | {"label": name}
+        aside = rows[x] * (1 + 0.04 * number)
+        for axes, column in ((speed, "throughput"), (efficiency, "efficiency")):
+            points(axes, aside, rows, column, **look)
+        for single in rows.throughput[rows[x] == 1]:
+            speed.plot(counts, single * counts, label="ideal", **style.IDEAL)
+    efficiency.axhline(100, **style.IDEAL)
+    for axes in (speed, efficiency):
+        ranks_axis(axes, counts)
+        axes.set_xlabel(noun)
+    log_axis(speed.yaxis)
+    speed.set_ylabel(f"throughput ({samples}/s)")
+    efficiency.set_ylim(0, 1.1 * efficiency.get_ylim()[1])
+    efficiency.set_ylabel(quantity("efficiency").title)
+    return figure
+
+
 def every_run(axes: Axes, rows: pd.DataFrame, x: str, column: str, **look: Any) -> None:
     """`column` of every run, thin, and the median of each epoch."""
     thin = {"marker": None, "linewidth": 0.5, "alpha": 0.5, "label": None}
@@ -179,17 +202,6 @@ def ranks_axis(axes: Axes, worlds: Iterable[int]) -> None:
     log_axis(axes.xaxis, worlds[:: ceil(len(worlds) / 7)])
     axes.set_xlim(worlds[0] * 0.88, worlds[-1] * 1.14)
     axes.set_xlabel("ranks")
-
-
-def scaling_axes(speed: Axes, efficiency: Axes, counts: Iterable[int], xlabel: str, samples: str) -> None:
-    """The axes of throughput and efficiency over `counts` of devices or threads; called after drawing."""
-    for axes in (speed, efficiency):
-        ranks_axis(axes, counts)
-        axes.set_xlabel(xlabel)
-    log_axis(speed.yaxis)
-    speed.set_ylabel(f"throughput ({samples}/s)")
-    efficiency.set_ylim(0, 1.1 * efficiency.get_ylim()[1])
-    efficiency.yaxis.set_label_text(quantity("efficiency").title)
 
 
 def named_rows(axes: Axes, names: Iterable[str], **look: Any) -> None:
