@@ -46,9 +46,8 @@ def measure(results: Path, runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataF
     columns = [f"{name}_seconds" for name in ("data", "forward", "backward", "optimizer", "comm", "overlap")]
     times = epochs.groupby("run_id")[columns].mean().reindex(compared.run_id).set_index(compared.index)
     is_single = compared.world_size == 1
-    is_horovod = (
-        compared.parallel == "horovod"
-    )  # it waits in the optimizer's step, the others at the end of the backward pass
+    # Horovod waits in the optimizer's step, the others at the end of the backward pass.
+    is_horovod = compared.parallel == "horovod"
     communication, hidden = (times[f"{name}_seconds"].mask(is_single, 0.0) for name in ("comm", "overlap"))
     records = [read_json(results / "runs" / run / "run.json") for run in compared.run_id]
     pauses = (pd.to_numeric(epochs.checkpoint_seconds) > 0).groupby(epochs.run_id).sum()
@@ -92,13 +91,9 @@ def configurations(measured: pd.DataFrame) -> pd.DataFrame:
     of_torch = beside_ddp.parallel.isin(["ddp", "none"])
     columns |= {name: beside_ddp[name].mask(of_torch) for name in stats.columns(["over_ddp"])}
     ends = stats.columns([*MEASURES, "speedup", "over_ddp"])
-    table = gathered.assign(**columns)[[*PLACE, "steps_per_epoch", *ends, "repeats", "runs"]]
-    order = {"parallel": list(FRAMEWORKS).index}
-
-    def position(column: pd.Series) -> pd.Series:
-        return column.map(order.get(column.name, lambda value: value))
-
-    return table.sort_values(["parallel", "world_size", "overlap"], key=position, ignore_index=True)
+    table = gathered.assign(**columns, order=gathered.parallel.map(list(FRAMEWORKS).index))
+    table = table.sort_values(["order", "world_size", "overlap"], ignore_index=True)
+    return table[[*PLACE, "steps_per_epoch", *ends, "repeats", "runs"]]
 
 
 @tabled(
@@ -213,12 +208,10 @@ def learned(runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
 def benchmark(results: Path, name: str, metric: str, column: str) -> pd.DataFrame:
     """What `python -m benchmarks NAME` measured side by side: case, variant; `column`, the values of `metric`, with the lowest and
     highest round as <column>_low and <column>_high; ratio (to the case's first variant) likewise; note, repeats."""
-    ends = {"": "median", "_low": "min", "_high": "max"}
-    ratios = {f"ratio{end}": f"ratio{old}" for end, old in zip(stats.ENDS, ("", "_min", "_max"), strict=True)}
-    columns = {"case": "case", "variant": "variant"} | {column + end: old for end, old in ends.items()} | ratios
-    columns |= {"note": "note", "repeats": "repeats"}
+    measured = ["case", "variant", "median", "min", "max", "ratio", "ratio_min", "ratio_max", "note", "repeats"]
+    shown = ["case", "variant", *stats.columns([column, "ratio"]), "note", "repeats"]
     path = results / "bench" / f"{name}.csv"
-    rows = pd.read_csv(path) if path.is_file() else pd.DataFrame(columns=["metric", *columns.values()])
-    table = rows.loc[rows.metric == metric, [*columns.values()]].set_axis([*columns], axis=1)
+    rows = pd.read_csv(path) if path.is_file() else pd.DataFrame(columns=["metric", *measured])
+    table = rows.loc[rows.metric == metric, measured].set_axis(shown, axis=1)
     table.attrs[KEY] = Table("", "", measure=column, span="lowest and highest round")
     return table.reset_index(drop=True)

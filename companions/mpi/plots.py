@@ -22,12 +22,9 @@ PARTS = {
 def step_parts(table: pd.DataFrame) -> Figure:
     """A bar for each row of `table`: `analysis.configurations`."""
     figure, ((axes,),) = drawing.panels(1, height=0.6 + 0.28 * len(table))
-    places = range(len(table), 0, -1)
-    drawing.stacked(axes, places, 1e3 * table[[*PARTS]].rename(columns=PARTS), PARTS.values())
-    names = [
-        f"{name}, {counted(int(ranks), 'rank')}" for name, ranks in zip(_labels(table), table.world_size, strict=True)
-    ]
-    axes.set_yticks(list(places), names)
+    drawing.stacked(axes, range(len(table)), 1e3 * table[[*PARTS]].rename(columns=PARTS), PARTS.values())
+    ranks = [counted(world, "rank") for world in table.world_size]
+    drawing.named_rows(axes, _labels(table) + ", " + ranks)
     axes.set_xlabel("time of a step (ms)")
     return figure
 
@@ -82,11 +79,9 @@ def learning(table: pd.DataFrame) -> Figure:
 @charted("side-by-side", "Measured side by side: median, lowest and highest of the rounds.", intervals=False)
 def side_by_side(table: pd.DataFrame, column: str) -> Figure:
     """A panel for each case, a row for each variant. `table`: `analysis.benchmark`, of this column."""
-    cases = list(dict.fromkeys(table.case))
-    rows = max(table.groupby("case").size())
-    figure, grid = drawing.panels(1, len(cases), height=0.5 + 0.2 * rows, sharex=True)
-    for (axes,), case in zip(grid, cases, strict=True):
-        variants = table[table.case == case]
+    cases = table.groupby("case", sort=False)
+    figure, grid = drawing.panels(1, len(cases), height=0.5 + 0.2 * max(cases.size()), sharex=True)
+    for axes, (case, variants) in zip(grid.flat, cases, strict=True):
         look = style.series(0) | {"linestyle": "none"}
         drawing.points(axes, range(len(variants)), variants, column, horizontal=True, **look)
         drawing.named_rows(axes, variants.variant)

@@ -27,7 +27,7 @@ def at_work(table: pd.DataFrame) -> Figure:
     figure, panels = drawing.panel_of_each(table.groupby("library", sort=False), height=2.4, sharey=True)
     for axes, library, samples in panels:
         for threads, rows in samples.groupby("threads"):
-            look = style.series(counts.index(threads)) | {"marker": None, "label": counted(int(threads), "thread")}
+            look = style.series(counts.index(threads)) | {"marker": None, "label": counted(threads, "thread")}
             axes.plot(rows.elapsed, rows.at_work, **look)
         axes.set(title=library, xlabel="time in the run (s)")
     figure.axes[0].set(ylabel="cores at work", ylim=(0, 1.05 * table.at_work.max()))
