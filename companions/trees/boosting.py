@@ -11,6 +11,7 @@ regularisation, so that they do the same work. `pip install -e '.[trees]'` insta
 
 from __future__ import annotations
 
+import importlib
 import time
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -42,6 +43,7 @@ class Trees(Loop):
         WorkloadError: the library is not installed, or the data do not fit.
     """
 
+    package: str  # of the library
     options = frozenset(
         {"workload", "workload_args", "source", "dataset", "device", "parallel", "threads_per_rank", "global_batch"}
         | {"batch_per_device", "epochs", "steps_per_epoch", "lr", "seed", "repeat", "warmup_steps", "evaluate_every"}
@@ -54,7 +56,7 @@ class Trees(Loop):
         self.config, self.leaves, self.features = config, leaves, features
         self.file, self.target = data, target
         try:
-            self.library = self._import()
+            self.library = importlib.import_module(self.package)
         except ImportError as error:
             raise WorkloadError(f"{error}: pip install -e '.[trees]'") from None
 
@@ -67,7 +69,9 @@ class Trees(Loop):
         self.classes, self.threads = 1 + int(max(y.max(), self.test_y.max())), ranks.threads
         self._load(x, y, ranks.device.type)
         prepared = time.perf_counter()
-        self._boost(self._booster(), range(config.warmup_steps))
+        booster = self._booster()
+        for step in range(config.warmup_steps):
+            self._boost(booster, step)
         recorder.facts |= {
             "train_samples": rows,
             "test_samples": len(self.test_y),
@@ -78,7 +82,7 @@ class Trees(Loop):
         recorder.expect(config.epochs, steps)
         for epoch in range(1, config.epochs + 1):
             for step in recorder.epoch(range(steps)):
-                self._boost(booster, [(epoch - 1) * steps + step])
+                self._boost(booster, (epoch - 1) * steps + step)
                 recorder.step(samples=rows, lr=config.lr)
                 if received:
                     raise RuntimeError(
@@ -135,10 +139,6 @@ class Trees(Loop):
         return x.iloc[train], y[train], x.iloc[test], y[test]
 
     @abstractmethod
-    def _import(self) -> Any:
-        """The library."""
-
-    @abstractmethod
     def _load(self, x: Any, y: np.ndarray, device: str) -> None:
         """Bin the training rows."""
 
@@ -147,8 +147,8 @@ class Trees(Loop):
         """A model without trees."""
 
     @abstractmethod
-    def _boost(self, booster: Any, rounds: Sequence[int]) -> None:
-        """Add the trees of these rounds."""
+    def _boost(self, booster: Any, number: int) -> None:
+        """Add the trees of the round `number`."""
 
     @abstractmethod
     def _predict(self, booster: Any) -> Any:
@@ -158,10 +158,7 @@ class Trees(Loop):
 class XGBoost(Trees):
     """XGBoost, on a CPU or one GPU."""
 
-    def _import(self) -> Any:
-        import xgboost
-
-        return xgboost
+    package = "xgboost"
 
     def _load(self, x: Any, y: np.ndarray, device: str) -> None:
         if device == "cuda" and not self.library.build_info()["USE_CUDA"]:
@@ -179,20 +176,16 @@ class XGBoost(Trees):
             "min_child_weight": MIN_HESSIAN,
             "nthread": self.threads,
             "device": device,
-            **(
-                {"objective": "multi:softprob", "num_class": self.classes}
-                if self.classes > 2
-                else {"objective": "binary:logistic"}
-            ),
+            "objective": "multi:softprob" if self.classes > 2 else "binary:logistic",
+            "num_class": self.classes if self.classes > 2 else None,
         }
         self.data = self.library.QuantileDMatrix(x, y, max_bin=BINS, nthread=self.threads, enable_categorical=True)
 
     def _booster(self) -> Any:
         return self.library.Booster(self.parameters, [self.data])
 
-    def _boost(self, booster: Any, rounds: Sequence[int]) -> None:
-        for number in rounds:
-            booster.update(self.data, number)
+    def _boost(self, booster: Any, number: int) -> None:
+        booster.update(self.data, number)
 
     def _predict(self, booster: Any) -> Any:
         return booster.inplace_predict(self.test_x)
@@ -201,10 +194,7 @@ class XGBoost(Trees):
 class LightGBM(Trees):
     """LightGBM, on a CPU."""
 
-    def _import(self) -> Any:
-        import lightgbm
-
-        return lightgbm
+    package = "lightgbm"
 
     def _load(self, x: Any, y: np.ndarray, device: str) -> None:
         if device != "cpu":
@@ -226,9 +216,8 @@ class LightGBM(Trees):
     def _booster(self) -> Any:
         return self.library.Booster(self.parameters, self.data)
 
-    def _boost(self, booster: Any, rounds: Sequence[int]) -> None:
-        for _ in rounds:
-            booster.update()
+    def _boost(self, booster: Any, number: int) -> None:
+        booster.update()
 
     def _predict(self, booster: Any) -> Any:
         return booster.predict(self.test_x, num_threads=self.threads)

@@ -37,18 +37,23 @@ def test_a_round_is_a_step_over_all_rows(results: Path, library: str) -> None:
     assert again.test_loss.iloc[1] == epochs.test_loss.iloc[1], "a warm-up leaves no trees"
 
 
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """A user's table of 500 rows: numbers, some of them missing, categories and truth values."""
+    numbers = np.random.default_rng(0)
+    columns = {"size": numbers.random(500), "kind": numbers.choice(["a", "b"], 500), "seen": numbers.random(500) > 0.5}
+    rows = pd.DataFrame(columns)
+    rows["label"] = np.where(rows.kind == "a", "none", np.where(rows["size"] < 0.5, "few", "many"))
+    rows.loc[::50, "size"] = np.nan
+    rows.to_csv(tmp_path / "mine.csv", index=False)
+    return tmp_path / "mine.csv"
+
+
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_a_table_of_ones_own_is_split_into_training_and_held_out_rows(
-    results: Path, tmp_path: Path, library: str
+    results: Path, table: Path, library: str
 ) -> None:
-    numbers = np.random.default_rng(0)
-    table = pd.DataFrame(
-        {"size": numbers.random(500), "kind": numbers.choice(["a", "b"], 500), "seen": numbers.random(500) > 0.5}
-    )
-    table["label"] = np.where(table.kind == "a", "none", np.where(table["size"] < 0.5, "few", "many"))
-    table.loc[::50, "size"] = np.nan
-    table.to_csv(tmp_path / "mine.csv", index=False)
-    own = {"data": str(tmp_path / "mine.csv"), "target": "label"}
+    own = {"data": str(table), "target": "label"}
     epochs = train(trees(library, global_batch=400, steps_per_epoch=20, workload_args=own)).tables()["epochs"]
     assert epochs.samples.tolist() == [8000, 8000] and epochs.test_accuracy.iloc[1] > 0.9
     assert (epochs.test_accuracy.iloc[1] * 100) % 1 == pytest.approx(0, abs=1e-9), "of 100 rows"
@@ -61,16 +66,12 @@ def test_a_table_of_ones_own_is_split_into_training_and_held_out_rows(
             train(trees(library, **{"global_batch": 400, "workload_args": own} | changes))
 
 
-def test_a_parquet_table_trains_like_the_same_csv(results: Path, tmp_path: Path) -> None:
+def test_a_parquet_table_trains_like_the_same_csv(results: Path, table: Path) -> None:
     pytest.importorskip("pyarrow")
-    numbers = np.random.default_rng(0)
-    table = pd.DataFrame({"size": numbers.random(500), "kind": numbers.choice(["a", "b"], 500)})
-    table["label"] = np.where(table.kind == "a", "none", np.where(table["size"] < 0.5, "few", "many"))
-    table.to_csv(tmp_path / "mine.csv", index=False)
-    table.to_parquet(tmp_path / "mine.parquet")
+    pd.read_csv(table).to_parquet(table.with_suffix(".parquet"))
     losses = []
-    for name in ("mine.csv", "mine.parquet"):
-        own = {"data": str(tmp_path / name), "target": "label"}
+    for suffix in (".csv", ".parquet"):
+        own = {"data": str(table.with_suffix(suffix)), "target": "label"}
         epochs = train(trees("XGBoost", global_batch=400, workload_args=own)).tables()["epochs"]
         losses.append(epochs.test_loss.tolist())
     assert losses[0] == losses[1] and losses[0][1] < np.log(3)
