@@ -58,9 +58,7 @@ def keep(studies: Sequence[str], name: str) -> Path:
         runs_by_study[study] = study_records.runs
     for study, runs in runs_by_study.items():
         _keep_runs(study, runs.run_id, target)
-    hardware = {machine for runs in runs_by_study.values() for machine in runs.hardware_id}
-    _keep_probes(hardware, target)
-    _keep_bench(hardware, target)
+    _keep_probes({machine for runs in runs_by_study.values() for machine in runs.hardware_id}, target)
     anew = together(runs_by_study)
     if len(runs_by_study) == 1:
         _keep_chapters(*runs_by_study, target, anew)
@@ -84,24 +82,16 @@ def _keep_runs(study: str, runs: Iterable[str], target: Path) -> None:
 
 
 def _keep_probes(hardware: set[str], target: Path) -> None:
-    for probe in (paths.results() / "probes").glob("*/*.json"):
-        if _is_of((read_json(probe) or {}).get("hardware_id"), hardware):
-            _copy(probe, target / "probes" / probe.parent.name / probe.name)
-
-
-def _keep_bench(hardware: set[str], target: Path) -> None:
-    for table in (paths.results() / BENCH).glob("*.csv"):  # not the smoke runs' below
-        with table.open(newline="") as file:
-            first = next(csv.DictReader(file), {})
-        if _is_of(first.get("hardware_id"), hardware):
-            _copy(table, target / BENCH / table.name)
-
-
-def _is_of(hardware_id: str | None, hardware: set[str]) -> bool:
-    # A cluster's name may precede the machine's, and a manual limit of its links may follow it.
-    return bool(hardware_id) and any(
-        machine.endswith(hardware_id) or hardware_id.startswith(f"{machine}-") for machine in hardware
-    )
+    """The probes and benches of this hardware."""
+    source = paths.results()
+    facts = {file: read_json(file) or {} for file in source.glob("probes/*/*.json")}
+    for file in source.glob(f"{BENCH}/*.csv"):  # not the smoke runs' below
+        facts[file] = next(csv.DictReader(file.read_text().splitlines()), {})
+    for file, row in facts.items():
+        hardware_id = row.get("hardware_id") or "unknown"
+        # A cluster's name may precede the machine's, and a manual limit of its links may follow it.
+        if any(machine.endswith(hardware_id) or hardware_id.startswith(f"{machine}-") for machine in hardware):
+            _copy(file, target / file.relative_to(source))
 
 
 def _keep_chapters(study: str, target: Path, anew: Iterable[str]) -> None:

@@ -68,7 +68,6 @@ def test_probes_and_benches_of_the_same_machine_are_kept(tmp_path: Path, monkeyp
         monkeypatch.setenv("HPC_CLUSTER", cluster)
         measure.save(name, [row], measure.Options(quick=quick), 0.0)
     reference._keep_probes({machine}, tmp_path / "kept")
-    reference._keep_bench({machine}, tmp_path / "kept")
     kept = {path.relative_to(tmp_path / "kept").as_posix() for path in (tmp_path / "kept").rglob("*.*")}
     probes = {f"probes/allreduce/{name}.json" for name in (machine, f"{machine}-1gbit", "0a")}
     assert kept == probes | {"bench/loaders.csv"}

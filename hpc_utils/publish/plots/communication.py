@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -23,7 +22,7 @@ def gradients(before: Sequence[Any], after: Sequence[Any], reference: Any) -> Fi
     The axes hold all but one in a thousand of the parameters.
     """
     figure, ((left, middle, right),) = drawing.panels(3, height=1.95)
-    before, after = (np.stack([np.asarray(vector) for vector in vectors]) for vectors in (before, after))
+    before, after = map(np.stack, (before, after))
     limit = np.quantile(np.abs(before[:2]), 0.9995)
     for axes, vectors, title in ((left, before, "before the all-reduce"), (middle, after, "after it")):
         axes.axline((0, 0), slope=1, **style.IDEAL)
@@ -71,12 +70,10 @@ def backward_times(seconds: Mapping[str, Sequence[float]]) -> Figure:
     """The times of many backward passes of each kind: every pass as a mark, quartiles and median."""
     import seaborn
 
-    times = pd.DataFrame(
-        [(kind, 1e3 * time) for kind, passes in seconds.items() for time in passes], columns=["kind", "ms"]
-    )
+    times = {kind: 1e3 * np.array(passes) for kind, passes in seconds.items()}
     figure, axes = plt.subplots(figsize=(style.PAGE, 0.6 + 0.5 * len(seconds)))
-    look = {"x": "ms", "y": "kind", "ax": axes}
+    look = {"orient": "h", "ax": axes}
     seaborn.boxplot(times, **look, width=0.35, showfliers=False, color=style.ROLES["main"], boxprops={"alpha": 0.5})
     seaborn.stripplot(times, **look, size=2, color=style.ROLES["ink"], alpha=0.6)
-    axes.set(xlabel="backward pass (ms): all passes, quartiles, median", ylabel="")
+    axes.set_xlabel("backward pass (ms): all passes, quartiles, median")
     return figure

@@ -30,14 +30,9 @@ def fairness(table: pd.DataFrame, curves: pd.DataFrame) -> Figure:
     shares.set(xlabel="share of a core", title="One rank")
 
     # The base is DDP on one rank of each device, so that only the cost of the second rank shows.
-    rows = curves[
-        (curves.kind == "weak") & (curves.batch == batch) & (curves.world_size == 2) & (curves.baseline != "none")
-    ]
-    rows = (
-        rows[rows.share_period.fillna(usual_period) == usual_period]
-        .sort_values("threads_per_rank")
-        .drop_duplicates("threads_per_rank")
-    )
+    pairs = curves[(curves.kind == "weak") & (curves.batch == batch) & (curves.world_size == 2)]
+    pairs = pairs[(pairs.baseline != "none") & pairs.share_period.fillna(usual_period).eq(usual_period)]
+    rows = pairs.sort_values("threads_per_rank").drop_duplicates("threads_per_rank")
     drawing.points(two_ranks, range(len(rows)), rows, "efficiency", fmt="o", color=style.ROLES["main"])
     two_ranks.axhline(100, **style.IDEAL)
     two_ranks.set_xticks(range(len(rows)), map("{:g}".format, rows.threads_per_rank))

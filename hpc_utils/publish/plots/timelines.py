@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pandas as pd
@@ -36,28 +36,23 @@ def chart(
     )
     if not rank_timelines:
         return Chart(None, pd.DataFrame(), name, caption, ())
-    zeros = _zeros(rank_timelines[:MOST])
     frame = shares(rank_timelines[:MOST], begin, milliseconds)
-    steps = {
-        timeline.label: (phases.steps(timeline.ranges)[0] - zero) * MS
-        for timeline, zero in zip(rank_timelines, zeros, strict=False)
-    }
-    return Chart(timelines(frame, steps), frame, name, caption, tuple(runs))
+    return Chart(_panels(rank_timelines[:MOST], frame), frame, name, caption, tuple(runs))
 
 
-def timelines(frame: pd.DataFrame, steps: Mapping[str, Sequence[float]]) -> Figure:
-    """A panel for each rank of `frame` (as of `shares`). `steps`: when each rank's steps begin, ms."""
-    lanes = [column.rsplit(": ", 1) for column in frame.columns[1:]]
-    figure, panels = plt.subplots(
-        len(steps), 1, figsize=(style.PAGE, 0.75 + 0.8 * len(steps)), sharex=True, squeeze=False
-    )
-    for axes, (label, starts) in zip(panels.flat, steps.items(), strict=True):
-        rank_lanes = [lane for rank, lane in lanes if rank == label]
+def _panels(rank_timelines: Sequence[Timeline], frame: pd.DataFrame) -> Figure:
+    """A panel for each rank, with its lanes in `frame` (as of `shares`)."""
+    size = (style.PAGE, 0.75 + 0.8 * len(rank_timelines))
+    figure, panels = plt.subplots(len(rank_timelines), 1, figsize=size, sharex=True, squeeze=False)
+    for axes, timeline, zero in zip(panels.flat, rank_timelines, _zeros(rank_timelines), strict=True):
+        label = timeline.label
+        rank_lanes = [column.removeprefix(f"{label}: ") for column in frame if column.startswith(f"{label}: ")]
         rows = list(dict.fromkeys("host" if lane in phases.PARTS else lane for lane in rank_lanes))
         for lane in rank_lanes:
             _lane(axes, rows, lane, frame.ms, frame[f"{label}: {lane}"])
-        for start in starts:
-            axes.axvline(start, color="0.2", linewidth=0.5, linestyle=(0, (2, 2)), zorder=0, label="a step begins")
+        for start in phases.steps(timeline.ranges)[0]:
+            look = {"color": "0.2", "linewidth": 0.5, "linestyle": (0, (2, 2)), "zorder": 0}
+            axes.axvline((start - zero) * MS, label="a step begins", **look)
         axes.set_yticks([0.4 - row for row in range(len(rows))], rows)
         axes.set_ylim(0.95 - len(rows), 1)
         axes.grid(visible=False)
