@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 import shlex
 import shutil
@@ -13,13 +12,14 @@ import pandas as pd
 
 from hpc_utils import paths, records, source_code
 from hpc_utils.analyze import points, scaling
+from hpc_utils.analyze.profiles.profiled_runs import read_monitor
 from hpc_utils.plural import counted
 from hpc_utils.provenance.system import markdown_table, system_markdown
 from hpc_utils.publish import exports, figure_export, staleness
-from hpc_utils.records import Records, StudyIndex, atomic, identity, packed
+from hpc_utils.records import Records, StudyIndex, atomic, identity
 from hpc_utils.records.accounting import read_accounting
 from hpc_utils.records.fingerprint import portable
-from hpc_utils.records.folder import MONITOR, read_json
+from hpc_utils.records.folder import read_json
 from hpc_utils.records.identity import task
 from hpc_utils.records.study import CLUSTERS, index_folder
 
@@ -199,9 +199,9 @@ def epoch_table(results: Path, study_records: Records) -> pd.DataFrame:
     for name, phase in PER_STEP.items():
         rows[name] = pd.to_numeric(rows[f"{phase}_seconds"]) * rows.steps
     rows["util_gpu"] = float("nan")
-    for path, epochs in rows[rows.device != "cpu"].groupby("path"):
+    for run, epochs in rows[rows.device != "cpu"].groupby("run_id"):
         parts = zip(begun[epochs.index], ended[epochs.index], strict=True)
-        rows.loc[epochs.index, "util_gpu"] = list(_utilisation(results / path, parts))
+        rows.loc[epochs.index, "util_gpu"] = list(_utilisation(read_monitor(results, run), parts))
     return rows.assign(**{name: rows[column] for name, column in RENAMED.items()})[list(COLUMNS)]
 
 
@@ -212,11 +212,8 @@ def _job(run: Path) -> str | None:
     return f"{array}_{job['array_task_id']}" if array else job.get("id")
 
 
-def _utilisation(run: Path, parts: Iterable[tuple[float, float]]) -> Iterator[float]:
-    """The mean utilisation (%) of a run's GPUs in each part of its time (s since the epoch); NaN: not monitored."""
-    files = [run / name for name in packed.names(run) if name.startswith(f"{MONITOR}/")]
-    logs = [pd.read_csv(io.BytesIO(packed.content(file))) for file in files]
-    log = pd.concat(logs) if logs else pd.DataFrame(columns=["device", "time", "utilization_percent"])
+def _utilisation(log: pd.DataFrame, parts: Iterable[tuple[float, float]]) -> Iterator[float]:
+    """The mean utilisation (%) of the GPUs in a monitor's `log` in each part of its time (s since the epoch); NaN: not monitored."""
     gpus = log[log.device.astype(str).str.startswith("cuda")]
     samples = [gpus.utilization_percent[gpus.time.between(*part)] for part in parts]
     mean = pd.concat(samples).mean()

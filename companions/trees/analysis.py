@@ -9,9 +9,8 @@ import pandas as pd
 
 from hpc_utils.analyze import cost, points, stats
 from hpc_utils.analyze.compare import compare, scaled
+from hpc_utils.analyze.profiles.profiled_runs import read_monitor
 from hpc_utils.analyze.table import tabled
-from hpc_utils.records import packed
-from hpc_utils.records.folder import MONITOR
 from hpc_utils.records.load import load_run
 
 MEASURES = [
@@ -79,16 +78,14 @@ def at_work(results: Path, measured: pd.DataFrame) -> pd.DataFrame:
     first = measured[measured.device == "cpu"].sort_values("repeat").drop_duplicates([*PLACE])
     parts = []
     for run in first.sort_values("threads").itertuples():
-        for log in (packed.unpacked(results / "runs" / run.run_id) / MONITOR).glob("*.csv"):
-            samples = pd.read_csv(log).query("device == 'rank0'").reset_index(drop=True)
-            values = {
-                "elapsed": samples.time - samples.time.min(),
-                "at_work": samples.utilization_percent / 100,
-                "memory_bytes": samples.rss_bytes,
-            }
-            parts.append(
-                pd.DataFrame({"library": run.library, "threads": run.threads, "run_id": run.run_id} | values)
-            )
+        log = read_monitor(results, run.run_id)
+        samples = log[log.device == "rank0"]
+        values = {
+            "elapsed": samples.time - samples.time.min(),
+            "at_work": samples.utilization_percent / 100,
+            "memory_bytes": samples.rss_bytes,
+        }
+        parts.append(pd.DataFrame({"library": run.library, "threads": run.threads, "run_id": run.run_id} | values))
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
 
 

@@ -17,10 +17,10 @@ import pandas as pd
 
 from hpc_utils.analyze import points, stats
 from hpc_utils.analyze.compare import compare, scaled
+from hpc_utils.analyze.profiles.profiled_runs import read_monitor
 from hpc_utils.analyze.table import tabled
 from hpc_utils.plural import counted
 from hpc_utils.records import packed
-from hpc_utils.records.folder import MONITOR
 from hpc_utils.records.study import StudyIndex
 
 WORKSHOP, OURS = "workshop", "ours"
@@ -66,26 +66,24 @@ def measure(results: Path, runs: pd.DataFrame, epochs: pd.DataFrame, studies: It
 
 
 def _of_run(results: Path, run: Any, epochs: pd.DataFrame) -> dict[str, float]:
-    folder = results / "runs" / run.run_id
     last = epochs.iloc[-1]
-    ranks = pd.read_csv(io.BytesIO(packed.content(folder / "ranks.csv")))
+    first_rank = _ranks(results, run.run_id)[0]
     evaluation = epochs.eval_seconds.sum()
-    parts = (
-        run.setup_seconds,
-        run.warmup_seconds,
-        run.seconds,
-        evaluation,
-        epochs.reindex(columns=points.PAUSES).sum(axis=None),
-    )
+    pauses = epochs.reindex(columns=points.PAUSES).sum(axis=None)
+    parts = (run.setup_seconds, run.warmup_seconds, run.seconds, evaluation, pauses)
     measures = {name: last.get(name) for name in ("train_loss", "train_accuracy", "test_loss", "test_accuracy")}
-    measures |= {f"own_{name}": ranks.iloc[0].get(f"train_{name}") for name in ("loss", "accuracy")}
+    measures |= {f"own_{name}": first_rank.get(f"train_{name}") for name in ("loss", "accuracy")}
     measures |= {"updates": epochs.steps.sum(), "total_seconds": np.nansum(parts)}
     measures |= {"with_evaluation": run.samples / (run.seconds + evaluation)}
-    return measures | _levels(results, run.run_id, ranks.iloc[0], epochs)
+    log, _ = _monitored(read_monitor(results, run.run_id), first_rank)
+    return measures | _levels(log, epochs)
 
 
-def _levels(results: Path, run: str, rank: pd.Series, epochs: pd.DataFrame) -> dict[str, float]:
-    log, _ = _monitored(results, run, rank)
+def _ranks(results: Path, run: str) -> list[dict[str, Any]]:
+    return pd.read_csv(io.BytesIO(packed.content(results / "runs" / run / "ranks.csv"))).to_dict("records")
+
+
+def _levels(log: pd.DataFrame, epochs: pd.DataFrame) -> dict[str, float]:
     if log.empty or epochs.ended.isna().any():
         return {}
     begun = points.training_begun(epochs)
@@ -100,17 +98,14 @@ def _levels(results: Path, run: str, rank: pd.Series, epochs: pd.DataFrame) -> d
     return measures
 
 
-def _monitored(results: Path, run: str, rank: Mapping[str, Any]) -> tuple[pd.DataFrame, pd.DataFrame]:
+def _monitored(log: pd.DataFrame, rank: Mapping[str, Any]) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The monitor's rows of a rank's device, with `bytes`, its memory, and of its processes; on a CPU these are the device."""
-    file = packed.unpacked(results / "runs" / run) / MONITOR / f"{rank['host']}.csv"
-    if not file.is_file():
-        return (pd.DataFrame(columns=["time"]),) * 2
-    every = pd.read_csv(file)
-    processes = every[every.device == f"rank{rank['rank']}"]
+    log = log[log.host == rank["host"]]
+    processes = log[log.device == f"rank{rank['rank']}"]
     if str(rank["device"]).startswith("cuda"):
-        device = every[every.device == rank["device"]]
+        device = log[log.device == rank["device"]]
         return device.assign(bytes=device.memory_used_bytes), processes
-    total = every[every.device == "cpu"].set_index("time").memory_total_bytes
+    total = log[log.device == "cpu"].set_index("time").memory_total_bytes
     device = processes.assign(memory_total_bytes=processes.time.map(total), bytes=processes.rss_bytes)
     return device, processes
 
@@ -118,22 +113,22 @@ def _monitored(results: Path, run: str, rank: Mapping[str, Any]) -> tuple[pd.Dat
 def logs(results: Path, run: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The memory of every device, with the columns of `nvidia-smi --query-gpu=timestamp,index,name,memory.used,memory.total`
     (MiB), and the processes of every rank, with psrecord's (MB)."""
-    ranks = pd.read_csv(io.BytesIO(packed.content(results / "runs" / run / "ranks.csv"))).to_dict("records")
+    log = read_monitor(results, run)
+    if log.empty:
+        return pd.DataFrame(), pd.DataFrame()
     gpus = []
     trees = []
-    for rank in ranks:
-        log, tree = _monitored(results, run, rank)
-        if log.empty:
-            continue
+    for rank in _ranks(results, run):
+        gpu, tree = _monitored(log, rank)
         gpus.append(pd.DataFrame({
-            "timestamp": pd.to_datetime(log.time, unit="s").dt.round("ms"), "index": rank["local_rank"], "name": rank["device_name"],
-            "memory.used [MiB]": (log.bytes / 2**20).round(), "memory.total [MiB]": (log.memory_total_bytes / 2**20).round(),
+            "timestamp": pd.to_datetime(gpu.time, unit="s").dt.round("ms"), "index": rank["local_rank"], "name": rank["device_name"],
+            "memory.used [MiB]": (gpu.bytes / 2**20).round(), "memory.total [MiB]": (gpu.memory_total_bytes / 2**20).round(),
         }))  # fmt: skip
         trees.append(pd.DataFrame({
             "rank": rank["rank"], "Elapsed time": tree.time - tree.time.min(), "CPU (%)": tree.utilization_percent,
             "Real (MB)": tree.rss_bytes / 2**20, "Virtual (MB)": tree.virtual_bytes / 2**20,
         }))  # fmt: skip
-    return tuple(pd.concat(tables, ignore_index=True) if tables else pd.DataFrame() for tables in (gpus, trees))
+    return pd.concat(gpus, ignore_index=True), pd.concat(trees, ignore_index=True)
 
 
 def over_time(results: Path, measured: pd.DataFrame, series: str) -> pd.DataFrame:
@@ -143,21 +138,19 @@ def over_time(results: Path, measured: pd.DataFrame, series: str) -> pd.DataFram
     """
     is_on_one_node = (measured.series == series) & (measured.nodes == 1)
     first_repeats = measured[is_on_one_node].sort_values(["world_size", "repeat"]).drop_duplicates("world_size")
+    columns = ["config", "world_size", "run_id", "rank", "seconds", "utilisation", "memory_bytes"]
     curves = []
     for run in first_repeats.itertuples():
-        ranks = pd.read_csv(io.BytesIO(packed.content(results / "runs" / run.run_id / "ranks.csv")))
-        devices = [
-            _monitored(results, run.run_id, rank)[0].assign(rank=rank["rank"]) for rank in ranks.to_dict("records")
-        ]
-        samples = pd.concat(devices, ignore_index=True)
-        if samples.empty:
+        log = read_monitor(results, run.run_id)
+        if log.empty:
             continue
-        curves.append(pd.DataFrame({
-            "config": label(1, run.world_size), "world_size": run.world_size, "run_id": run.run_id, "rank": samples["rank"],
-            "seconds": samples.time - samples.time.min(), "utilisation": samples.utilization_percent / 100,
-            "memory_bytes": samples.bytes,
-        }))  # fmt: skip
-    columns = ["config", "world_size", "run_id", "rank", "seconds", "utilisation", "memory_bytes"]
+        devices = [_monitored(log, rank)[0].assign(rank=rank["rank"]) for rank in _ranks(results, run.run_id)]
+        samples = pd.concat(devices)
+        curve = samples.assign(
+            config=label(1, run.world_size), world_size=run.world_size, run_id=run.run_id, memory_bytes=samples.bytes,
+            seconds=samples.time - samples.time.min(), utilisation=samples.utilization_percent / 100,
+        )  # fmt: skip
+        curves.append(curve[columns])
     return pd.concat(curves, ignore_index=True) if curves else pd.DataFrame(columns=columns)
 
 

@@ -114,7 +114,7 @@ def test_the_utilisation_is_that_of_the_gpus_in_the_epoch(tmp_path: Path) -> Non
     log = [(at, "cuda:0", 90), (at, "cuda:1", 70), (at, "cpu", 5), (first.ended + 1e-3, "cuda:0", 1)]
     shutil.rmtree(run / "monitor")
     (run / "monitor").mkdir()
-    frame = pd.DataFrame(log, columns=["time", "device", "utilization_percent"])
+    frame = pd.DataFrame(log, columns=["time", "device", "utilization_percent"]).assign(host="node1")
     frame.to_csv(run / "monitor/node1.csv", index=False)
     found = hand_in.epoch_table(tmp_path, records.load(tmp_path))
     assert second.epoch == 2 and (found.util_gpu == 80).all(), "an epoch without a sample has the mean of all"

@@ -41,7 +41,11 @@ def test_a_round_is_a_step_over_all_rows(results: Path, library: str) -> None:
 def table(tmp_path: Path) -> Path:
     """A user's table of 500 rows: numbers, some of them missing, categories and truth values."""
     numbers = np.random.default_rng(0)
-    columns = {"size": numbers.random(500), "kind": numbers.choice(["a", "b"], 500), "seen": numbers.random(500) > 0.5}
+    columns = {
+        "size": numbers.random(500),
+        "kind": numbers.choice(["a", "b"], 500),
+        "seen": numbers.random(500) > 0.5,
+    }
     rows = pd.DataFrame(columns)
     rows["label"] = np.where(rows.kind == "a", "none", np.where(rows["size"] < 0.5, "few", "many"))
     rows.loc[::50, "size"] = np.nan

@@ -198,7 +198,7 @@ def monitors(results: Path, runs: Iterable[str], least: int = 1) -> dict[str, di
     return logs_by_run
 
 
-def _read_files(results: Path, run: str) -> pd.DataFrame:
+def read_monitor(results: Path, run: str) -> pd.DataFrame:
     """All rows of a run's monitors, columns as in `schema.MONITOR`."""
     folder = packed.unpacked(results / "runs" / run) / MONITOR
     files = [file for file in sorted(folder.glob("*.csv")) if file.stat().st_size]
@@ -211,7 +211,7 @@ def _read_files(results: Path, run: str) -> pd.DataFrame:
 def read_log(results: Path, run: str) -> pd.DataFrame:
     """What a run's monitors recorded of processors and devices: time, host, device, seconds (since the first sample), and the
     values of `SAMPLES`; empty without a monitor."""
-    log = _read_files(results, run)
+    log = read_monitor(results, run)
     if log.empty:
         return pd.DataFrame(columns=["time", "host", "device", "seconds", *SAMPLES.values()])
     log = log[~log.device.str.startswith("rank")].rename(columns=SAMPLES)
@@ -271,7 +271,7 @@ def memory_growth(results: Path, runs: pd.DataFrame, epochs: pd.DataFrame) -> pd
     """
     rows = []
     for run in runs.itertuples():
-        log = _read_files(results, run.run_id)
+        log = read_monitor(results, run.run_id)
         samples = log[_is_training(log, epochs[epochs.run_id == run.run_id]) & (log.device != "cpu")]
         for (host, device), device_samples in samples.sort_values("time").groupby(["host", "device"]):
             sizes = device_samples.rss_bytes.fillna(device_samples.memory_used_bytes).to_numpy(float)

@@ -38,9 +38,7 @@ def panels(
     return plt.subplots(down, across, figsize=size, squeeze=False, **shared)
 
 
-def wrapped(
-    count: int, blocks: int = 1, *, height: float = 2.2, **shared: Any
-) -> tuple[Figure, list[list[Axes]]]:
+def wrapped(count: int, blocks: int = 1, *, height: float = 2.2, **shared: Any) -> tuple[Figure, list[list[Axes]]]:
     """A figure of blocks below each other, each of `count` panels in rows of equal length, at most three of them in a row."""
     down = ceil(count / 3)
     across = ceil(count / down)
@@ -105,9 +103,9 @@ def scaling(curves: Mapping[str, pd.DataFrame], x: str, noun: str, samples: str)
     proportion to it."""
     figure, ((speed, efficiency),) = panels(2, height=2.6)
     counts = np.unique(np.concatenate([rows[x] for rows in curves.values()]))
-    for number, (name, rows) in enumerate(curves.items()):
-        look = style.series(number) | {"label": name}
-        aside = rows[x] * (1 + 0.04 * number)
+    for place, (name, rows) in enumerate(curves.items()):
+        look = style.series(place) | {"label": name}
+        aside = rows[x] * (1 + 0.04 * place)
         for axes, column in ((speed, "throughput"), (efficiency, "efficiency")):
             points(axes, aside, rows, column, **look)
         for single in rows.throughput[rows[x] == 1]:
