@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import shlex
 import shutil
 from collections.abc import Iterable, Iterator
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from hpc_utils import paths, records, source_code
+from hpc_utils import paths, records
 from hpc_utils.analyze import points, scaling
 from hpc_utils.analyze.profiles.profiled_runs import read_monitor
 from hpc_utils.plural import counted
@@ -138,17 +137,12 @@ def write_folder(study: str, results: Path, output: Path) -> list[str]:
         notes += [f"Not measured, so empty in every row: {', '.join(empty)}."]
     atomic.write_text(output / "results.csv", rows.to_csv(index=False, lineterminator="\n"))
     origins = [read_json(results / path / "provenance.json") for path in runs.path]
-    files = _study_files(index_folder(study, results), index, runs)
-    copied = [name for name, file in files.items() if file.is_file()]
-    for name in copied:
-        atomic.write_text(output / name, files[name].read_text())
+    kept = index_folder(study, results)  # what the study was planned from
+    copied = [path.relative_to(kept).as_posix() for path in sorted(kept.rglob("*")) if path.is_file()]
+    if copied:
+        shutil.copytree(kept, output, dirs_exist_ok=True)
     atomic.write_text(
         output / "SYSTEM.md", system_markdown(origins) + SYSTEM.format(copied=", ".join(copied) or "none")
-    )
-    notes += (
-        f"{name} is not here, and `run.sh` needs it: export in the folder where the study was run."
-        for name in files
-        if name not in copied
     )
     script = _write_scripts(results, study, index, runs, output, copied)
     rows = [(f"`{name}`", text.format(script=script)) for name, text in FILES.items() if (output / name).exists()]
@@ -251,24 +245,6 @@ def _write_figures(
     yield from (f"{fault}." for page in sorted(pages) for fault in staleness.page_faults(exported, page))
     if not pages:
         yield f"No figures: `hpc report {study}` draws them."
-
-
-def _study_file(index: StudyIndex) -> Path | None:
-    """The study file whose path the study's command names; None: it names one of `jobs/studies`."""
-    words = itertools.takewhile(lambda word: not word.startswith("-"), shlex.split(index.command))
-    return next((Path(word) for word in words if word.endswith(".toml")), None)
-
-
-def _study_files(kept: Path, index: StudyIndex, runs: pd.DataFrame) -> dict[str, Path]:
-    """{name in the folder: file}: what the study was planned from, as `kept` with its index, else as it is here now."""
-    files = {path.relative_to(kept).as_posix(): path for path in sorted(kept.rglob("*")) if path.is_file()}
-    if files or not (study := _study_file(index)):
-        return files
-    files = {study.name: study}
-    for workload in sorted({name for name in runs.workload if ":" in name}):
-        place = f"{workload.partition(':')[0].replace('.', '/')}.py"
-        files |= source_code.own_files(workload) or {place: Path(place)}
-    return files
 
 
 def _write_scripts(
