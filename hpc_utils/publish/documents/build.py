@@ -60,7 +60,7 @@ class FrontMatter(Strict):
 
 @dataclass
 class Document:
-    """`values`: the cells behind it, by full name; `allowed`: (passage, class, line) of the numbers with a class."""
+    """`values`: the cells behind it, by full name; `allowed`: {(passage, class): lines} of the numbers with a class."""
 
     name: str
     entry: project.DocumentEntry
@@ -69,7 +69,7 @@ class Document:
     resolved: Resolver
     tree: pf.Doc
     values: dict[str, SetItem]
-    allowed: list[tuple[str, str, int]]
+    allowed: dict[tuple[str, str], list[int]]
 
 
 def build(context: BuildContext, names: Sequence[str] = (), *, check: bool = False) -> list[Path]:
@@ -153,7 +153,9 @@ def _read(context: BuildContext, name: str) -> Document:
     for alias, fault in sets.stale:
         line = project.line_of(context.folder / "paper.toml", alias)
         faults.add(context.shown("paper.toml"), line, f"results {alias}: {fault}")
-    lines = [(passage, kind, source.next_line(f"[{passage}]{{.{kind}")) for passage, kind in allowed]
+    lines: dict[tuple[str, str], list[int]] = {}
+    for passage, kind in allowed:
+        lines.setdefault((passage, kind), []).append(source.next_line(f"[{passage}]{{.{kind}"))
     if faults:
         raise DocumentError(faults)
     if sets.lacking:
@@ -255,12 +257,9 @@ def _copy(files: dict[str, Path], folder: Path) -> None:
 
 def _allowed(document: Document, file: str) -> list[tuple[str, str]]:
     """(passage, its class in words and its lines) of the numbers that are no results."""
-    lines: dict[tuple[str, str], set[int]] = {}
-    for passage, kind, line in document.allowed:
-        lines.setdefault((passage, kind), set()).add(line)
     return [
-        (passage, f"{number_lint.CLASSES[kind]}; {file}:{', '.join(map(str, sorted(numbers)))}")
-        for (passage, kind), numbers in sorted(lines.items())
+        (passage, f"{number_lint.CLASSES[kind]}; {file}:{', '.join(map(str, sorted(set(lines))))}")
+        for (passage, kind), lines in sorted(document.allowed.items())
     ]
 
 

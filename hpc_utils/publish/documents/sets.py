@@ -17,6 +17,7 @@ from hpc_utils.records import identity
 
 from .project import DocumentEntry, Project, ProjectError, read_project
 
+FOLDER = "paper"  # of the documents, with paper.toml
 NOT_MEASURED = "not measured"  # in place of what a planned set lacks
 EVIDENCE = {"profile": "profiles of others", "project": "files of the project"}  # of exports without runs
 SHORT = 7  # digits of a commit, as git shows it
@@ -167,15 +168,18 @@ class Sets:
 class BuildContext:
     """What all documents of a checkout share.
 
-    `root`: the folder that the sets' paths are relative to; `folder`: `paper/`; `log` prints a line of progress.
+    `root`: the folder that the sets' paths are relative to; `log` prints a line of progress.
     """
 
     root: Path
-    folder: Path
     project: Project
     log: Callable[[str], None]
     result_sets: dict[str, ResultSet] = field(default_factory=dict)
     failing: list[str] = field(default_factory=list)  # claims that do not hold, each logged once
+
+    @property
+    def folder(self) -> Path:
+        return self.root / FOLDER
 
     @property
     def target(self) -> Path:
@@ -183,8 +187,7 @@ class BuildContext:
 
     def shown(self, name: str) -> str:
         """A file of the folder, as messages name it."""
-        path = self.folder / name
-        return path.relative_to(self.root).as_posix() if path.is_relative_to(self.root) else str(path)
+        return f"{FOLDER}/{name}"
 
     def sets(self, aliases: Iterable[str], planned: Iterable[str] = ()) -> Sets:
         """Those result sets; each is read once. `planned`: those that may lack what is cited.
@@ -209,13 +212,10 @@ class BuildContext:
         return [file for name in entry.bibliography if (file := self.folder / name).is_file()]
 
 
-def read_context(
-    root: Path, folder: Path | None = None, log: Callable[[str], None] = lambda line: None
-) -> BuildContext:
-    """The documents of a checkout; `folder` holds paper.toml, by default `paper/`.
+def read_context(root: Path, log: Callable[[str], None] = lambda line: None) -> BuildContext:
+    """The documents of a checkout.
 
     Raises:
         ProjectError: paper.toml is wrong.
     """
-    folder = folder or root / "paper"
-    return BuildContext(root, folder, read_project(folder / "paper.toml"), log)
+    return BuildContext(root, read_project(root / FOLDER / "paper.toml"), log)

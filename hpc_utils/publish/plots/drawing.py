@@ -149,7 +149,7 @@ def stacked(
     return ends
 
 
-def near(axes: Axes, text: str, point: tuple[float, float], shift: tuple[float, float] = (4, 0), **look: Any) -> None:
+def near(axes: Axes, text: str, point: tuple[float, float], shift: tuple[float, float], **look: Any) -> None:
     """`text` next to `point`, shifted by `shift` points."""
     axes.annotate(text, point, shift, textcoords="offset points", **{"va": "center"} | look)
 

@@ -47,9 +47,10 @@ def tex(folder: Path, program: str, *options: str) -> str:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("committed") / "paper"
-    shutil.copytree(ROOT / "paper", folder, ignore=shutil.ignore_patterns("build"))
-    shared = sets.read_context(ROOT, folder)
+    root = tmp_path_factory.mktemp("committed")
+    folder = shutil.copytree(ROOT / "paper", root / "paper", ignore=shutil.ignore_patterns("build"))
+    (root / "results").symlink_to(ROOT / "results")
+    shared = sets.read_context(root)
     assert shared.project.document.keys() == PAGES.keys()
     try:
         build.build(shared)
