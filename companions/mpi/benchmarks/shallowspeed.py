@@ -21,6 +21,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ BATCH, LR = 128, 0.006
 VARIANTS = {"ShallowSpeed, 4 micro-batches": 4, "ShallowSpeed, 1 micro-batch": 1, "torch, DDP": 0, "ours": 0}
 Step = Callable[[int], None]  # trains on the rank's batch of this number
 Parameters = list[np.ndarray]  # weight (inputs, outputs) and bias of each layer in turn
+Side = tuple[Step, Callable[[], Parameters]]
 
 
 def run(options: measure.Options) -> Iterator[measure.Row]:
@@ -80,8 +82,8 @@ def main(kind: str, micro: int, steps: int, meet: str) -> dict[str, float] | Non
     inputs -= inputs.mean()
     targets = np.eye(SIZES[-1], dtype=np.float32)[split.labels[: len(inputs)]]
     own = slice(world.rank, None, world.size)
-    build = {"ShallowSpeed": _theirs, "torch": _torchs, "ours": _ours}[kind]
-    step, parameters = build(world, inputs[own].copy(), targets[own].copy(), micro, meet)
+    sides = {"ShallowSpeed": partial(_theirs, micro), "torch": partial(_torchs, meet), "ours": _ours}
+    step, parameters = sides[kind](world, inputs[own].copy(), targets[own].copy())
     times = []
     for number in range(steps):
         world.Barrier()
@@ -93,9 +95,7 @@ def main(kind: str, micro: int, steps: int, meet: str) -> dict[str, float] | Non
     return None if world.rank else {"step": statistics.median(times[steps // 10 :]), "loss": final}
 
 
-def _theirs(
-    world: Any, inputs: np.ndarray, targets: np.ndarray, micro: int, meet: str
-) -> tuple[Step, Callable[[], Parameters]]:
+def _theirs(micro: int, world: Any, inputs: np.ndarray, targets: np.ndarray) -> Side:
     sys.path.insert(0, os.environ["SHALLOWSPEED"])
     from shallowspeed.dataset import Dataset
     from shallowspeed.layers import MLP
@@ -118,9 +118,7 @@ def _theirs(
     return step, lambda: [parameter.data.T.squeeze() for parameter in model.parameters()]
 
 
-def _ours(
-    world: Any, inputs: np.ndarray, targets: np.ndarray, micro: int, meet: str
-) -> tuple[Step, Callable[[], Parameters]]:
+def _ours(world: Any, inputs: np.ndarray, targets: np.ndarray) -> Side:
     from companions.mpi import model
     from companions.mpi.communication import Allreduce
 
@@ -143,9 +141,7 @@ def _ours(
     return step, lambda: [value for layer in network.layers for value in layer.views(network.parameters)]
 
 
-def _torchs(
-    world: Any, inputs: np.ndarray, targets: np.ndarray, micro: int, meet: str
-) -> tuple[Step, Callable[[], Parameters]]:
+def _torchs(meet: str, world: Any, inputs: np.ndarray, targets: np.ndarray) -> Side:
     import torch
     from torch import nn
 
