@@ -137,10 +137,10 @@ def write_folder(study: str, results: Path, output: Path) -> list[str]:
         notes += [f"Not measured, so empty in every row: {', '.join(empty)}."]
     atomic.write_text(output / "results.csv", rows.to_csv(index=False, lineterminator="\n"))
     origins = [read_json(results / path / "provenance.json") for path in runs.path]
-    kept = index_folder(study, results)  # what the study was planned from
-    copied = [path.relative_to(kept).as_posix() for path in sorted(kept.rglob("*")) if path.is_file()]
+    plan_folder = index_folder(study, results)  # what the study was planned from
+    copied = [path.relative_to(plan_folder).as_posix() for path in sorted(plan_folder.rglob("*")) if path.is_file()]
     if copied:
-        shutil.copytree(kept, output, dirs_exist_ok=True)
+        shutil.copytree(plan_folder, output, dirs_exist_ok=True)
     atomic.write_text(
         output / "SYSTEM.md", system_markdown(origins) + SYSTEM.format(copied=", ".join(copied) or "none")
     )

@@ -209,9 +209,9 @@ def benchmark(results: Path, name: str, metric: str, column: str) -> pd.DataFram
     """What `python -m benchmarks NAME` measured side by side: case, variant; `column`, the values of `metric`, with the lowest and
     highest round as <column>_low and <column>_high; ratio (to the case's first variant) likewise; note, repeats."""
     measured = ["case", "variant", "median", "min", "max", "ratio", "ratio_min", "ratio_max", "note", "repeats"]
-    shown = ["case", "variant", *stats.columns([column, "ratio"]), "note", "repeats"]
+    names = ["case", "variant", *stats.columns([column, "ratio"]), "note", "repeats"]
     path = results / "bench" / f"{name}.csv"
     rows = pd.read_csv(path) if path.is_file() else pd.DataFrame(columns=["metric", *measured])
-    table = rows.loc[rows.metric == metric, measured].set_axis(shown, axis=1)
+    table = rows.loc[rows.metric == metric, measured].set_axis(names, axis=1)
     table.attrs[KEY] = Table("", "", measure=column, span="lowest and highest round")
     return table.reset_index(drop=True)

@@ -110,8 +110,8 @@ def _restored_on_failure(results: Path) -> Iterator[None]:
         except BaseException:
             for name in WRITTEN:
                 shutil.rmtree(results / name, ignore_errors=True)
-            for kept in Path(aside).iterdir():
-                kept.rename(results / kept.name)
+            for copy in Path(aside).iterdir():
+                copy.rename(results / copy.name)
             raise
 
 

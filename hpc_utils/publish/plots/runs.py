@@ -129,8 +129,8 @@ def step_times(steps: pd.DataFrame) -> Figure:
     figure, axes = plt.subplots(figsize=(style.PAGE, 2.1))
     times = 1e3 * steps.seconds
     ranks = times.groupby(steps["rank"])
-    for (rank, own), colour in zip(ranks, colormaps["cividis"](np.linspace(0, 0.9, len(ranks))), strict=True):
-        axes.ecdf(own, color=colour, label=f"rank {rank}" if len(ranks) <= 8 else None)
+    for (rank, rank_times), colour in zip(ranks, colormaps["cividis"](np.linspace(0, 0.9, len(ranks))), strict=True):
+        axes.ecdf(rank_times, color=colour, label=f"rank {rank}" if len(ranks) <= 8 else None)
     for place, percent in enumerate((50, 95, 99)):  # each label a line higher: they may be near
         percentile = np.percentile(times, percent)
         axes.axvline(percentile, **style.IDEAL)
