@@ -51,8 +51,8 @@ def breakdown(timeline: Timeline, *, several: bool = False) -> dict[str, Any]:
     loader_wait_ns: idle while the host was in a data range, before the first work too.
     idle_ns: span less busy. unknown_ns: work of unknown kind.
     pageable_copies: number of copies from or to host memory that is not pinned.
-    between_steps_ns: idle outside data ranges, in long gaps in which the host was in no phase, and in no other range that is
-        shorter than a step. None unless the program marks its steps (or forward with backward or optimizer).
+    between_steps_ns: idle outside data ranges, in long gaps in which the host was in no phase, before the end of the last one,
+        and in no other range that is shorter than a step. None unless the program marks its steps (or forward with backward or optimizer).
     otherwise_idle_ns: the rest of idle. short_gaps_ns: of it, in gaps shorter than `verdict.LONG_GAP`;
         longest_gap_ns: in the longest.
     launched_late_ns: of it, in gaps that the host's launch of what came next ended: it began in the gap, or at most
@@ -121,7 +121,10 @@ def _idle(timeline: Timeline, start: np.ndarray, end: np.ndarray) -> dict[str, A
     marked = set(phases.marked(timeline.ranges))
     long = end - start >= LONG_GAP
     if Phase.STEP in marked or (Phase.FORWARD in marked and marked & {Phase.BACKWARD, Phase.OPTIMIZER}):
-        outside_ranges = intervals.difference((start[long], end[long]), phases.windows(timeline.ranges, *Phase))
+        inside = phases.windows(timeline.ranges, *Phase)
+        last = inside[1].max(initial=0)
+        gaps = intervals.union(np.minimum(start[long], last), np.minimum(end[long], last))
+        outside_ranges = intervals.difference(gaps, inside)
         if Phase.STEP in marked:
             outside_ranges = intervals.difference(
                 outside_ranges, phases.specific(timeline.ranges, timeline.ranges).union()
@@ -152,7 +155,7 @@ def _idle(timeline: Timeline, start: np.ndarray, end: np.ndarray) -> dict[str, A
 def _pauses(timeline: Timeline, start: np.ndarray, end: np.ndarray, unexplained: np.ndarray) -> Counter[str]:
     """Unexplained ns of these gaps by name, as `breakdown` has them."""
     pauses = Counter()
-    marks = set(timeline.ranges.names)
+    marks = {name for name in timeline.ranges.names if "CompiledFxGraph" not in name}  # a hash follows
     host = phases.specific(timeline.host or Events.ranges([], [], []), timeline.ranges)
     for begin, until, ns in zip(start.tolist(), end.tolist(), unexplained.tolist(), strict=True):
         inside = np.minimum(host.end, until) - np.maximum(host.start, begin)

@@ -130,10 +130,6 @@ class Devices:
         )
 
     @property
-    def pageable_copies(self) -> int:
-        return sum(part["pageable_copies"] or 0 for part in self.parts)
-
-    @property
     def marked_steps(self) -> int:
         """The fewest steps that any device with marked steps has; 0: none are marked."""
         return min(filter(None, map(len, self.steps)), default=0)
@@ -194,7 +190,7 @@ class Devices:
             percent("idle before late launches", shares["late"] if self.device_name != "CPU" else None),
             Evidence("median kernel", rounded(self.median_kernel / 1e3), "us"),
             percent("kernels with few operations a byte", self.class_share(FEW_OPERATIONS), "<", LOW_INTENSITY),
-            Evidence("pageable copies", self.pageable_copies, "copies"),
+            Evidence("pageable copies", sum(part["pageable_copies"] or 0 for part in self.parts), "copies"),
         ]
         if straggler is not None:
             last = f"{straggler.label} is the last one, of {straggler.of} {straggler.per}s"

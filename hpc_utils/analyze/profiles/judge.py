@@ -178,7 +178,7 @@ def _by_devices(reports: Reports, measured: Counters | None, remarks: list[str])
         doubts.append(Doubt(0.7, why))
     if len(losses) > 1 and losses[1].share > 0.7 * chosen.share:
         doubts.append(Doubt(0.8, f"nearly as much is lost {losses[1].what}"))
-    others = [proposal for loss in losses[1:] for proposal in loss.advice[:1]]
+    others = [max(loss.advice, key=lambda proposal: proposal.at_most or 0) for loss in losses[1:] if loss.advice]
     return replace(chosen, advice=[*chosen.advice, *others]).verdict(doubts, evidence, remarks)
 
 
