@@ -33,7 +33,7 @@ KEYS = (
 )  # fmt: skip
 COLUMNS = (
     *KEYS, "idle_ns", "overlapped_ns", "unknown_ns", "pageable_copies", "between_steps_ns", "otherwise_idle_ns",
-    "short_gaps_ns", "launched_late_ns", "short_late_ns", "returned_ns", "updating_ns", "zeroing_ns",
+    "short_gaps_ns", "longest_gap_ns", "launched_late_ns", "short_late_ns", "returned_ns", "updating_ns", "zeroing_ns",
     "remarks",
 )  # fmt: skip
 
@@ -51,15 +51,16 @@ def breakdown(timeline: Timeline, *, several: bool = False) -> dict[str, Any]:
     loader_wait_ns: idle while the host was in a data range, before the first work too.
     idle_ns: span less busy. unknown_ns: work of unknown kind.
     pageable_copies: number of copies from or to host memory that is not pinned.
-    between_steps_ns: idle outside data ranges, in long gaps in which the host was in no phase, and in no other range that is
-        shorter than a step. None unless the program marks its steps (or forward with backward or optimizer).
-    otherwise_idle_ns: the rest of idle. short_gaps_ns: of it, in gaps shorter than `verdict.LONG_GAP`.
+    between_steps_ns: idle outside data ranges, in long gaps in which the host was in no phase, before the end of the last one,
+        and in no other range that is shorter than a step. None unless the program marks its steps (or forward with backward or optimizer).
+    otherwise_idle_ns: the rest of idle. short_gaps_ns: of it, in gaps shorter than `verdict.LONG_GAP`;
+        longest_gap_ns: in the longest.
     launched_late_ns: of it, in gaps that the host's launch of what came next ended: it began in the gap, or at most
         `verdict.LATENCY` before their end; short_late_ns: of that, in short gaps; returned_ns: of that, behind a copy to the host, for
         which the host waited. None without launch times.
     updating_ns, zeroing_ns: idle while the host was in the optimizer, and in its zero_grad; 0 if they are not marked.
     pauses: of otherwise_idle_ns in long gaps, by what the host was in: the shortest range, operator, call or frame around half
-        of the gap, and the shortest line of the user's around that; "": nothing was recorded.
+        of the gap, and the shortest line of the user's, or range, around that; "": nothing was recorded.
     remarks: the timeline's, and what to know about these numbers.
 
     Args:
@@ -120,7 +121,10 @@ def _idle(timeline: Timeline, start: np.ndarray, end: np.ndarray) -> dict[str, A
     marked = set(phases.marked(timeline.ranges))
     long = end - start >= LONG_GAP
     if Phase.STEP in marked or (Phase.FORWARD in marked and marked & {Phase.BACKWARD, Phase.OPTIMIZER}):
-        outside_ranges = intervals.difference((start[long], end[long]), phases.windows(timeline.ranges, *Phase))
+        inside = phases.windows(timeline.ranges, *Phase)
+        last = inside[1].max(initial=0)
+        gaps = intervals.union(np.minimum(start[long], last), np.minimum(end[long], last))
+        outside_ranges = intervals.difference(gaps, inside)
         if Phase.STEP in marked:
             outside_ranges = intervals.difference(
                 outside_ranges, phases.specific(timeline.ranges, timeline.ranges).union()
@@ -140,6 +144,7 @@ def _idle(timeline: Timeline, start: np.ndarray, end: np.ndarray) -> dict[str, A
         "between_steps_ns": between_steps,
         "otherwise_idle_ns": int(unexplained.sum()),
         "short_gaps_ns": int(unexplained[~long].sum()),
+        "longest_gap_ns": int(unexplained.max()),
         **{name: None if late is None else int(late[gaps].sum()) for name, gaps in chosen.items()},
         "updating_ns": int(intervals.overlap(start, end, updating).sum()),
         "zeroing_ns": int(intervals.overlap(start, end, zeroing).sum()),
@@ -150,13 +155,14 @@ def _idle(timeline: Timeline, start: np.ndarray, end: np.ndarray) -> dict[str, A
 def _pauses(timeline: Timeline, start: np.ndarray, end: np.ndarray, unexplained: np.ndarray) -> Counter[str]:
     """Unexplained ns of these gaps by name, as `breakdown` has them."""
     pauses = Counter()
+    marks = {name for name in timeline.ranges.names if "CompiledFxGraph" not in name}  # a hash follows
     host = phases.specific(timeline.host or Events.ranges([], [], []), timeline.ranges)
     for begin, until, ns in zip(start.tolist(), end.tolist(), unexplained.tolist(), strict=True):
         inside = np.minimum(host.end, until) - np.maximum(host.start, begin)
         covering = np.flatnonzero(2 * inside >= until - begin)[::-1]
         inner_first = covering[np.argsort((host.end - host.start)[covering], kind="stable")]
         names = [host.names[number] for number in host.name[inner_first]]
-        lines = [name for name in names if _is_users_line(name)]
+        lines = [name for name in names if _is_users_line(name)] or [name for name in names if name in marks]
         pauses[" in ".join(dict.fromkeys([*names[:1], *lines[:1]]))] += ns
     return +pauses
 

@@ -134,18 +134,19 @@ def match(timelines: Sequence[Timeline]) -> Collectives:
 def straggler(matched: Collectives) -> Straggler | None:
     """The rank that the others wait for; None if no rank waits.
 
-    Where steps are known they count, as the collectives of a step are late together: the waiting of a rank in a step is
-    summed, and the rank that waits least is the last. Otherwise each collective counts. Ties count for no rank.
+    Where steps are known they count, as the collectives of a step are late together: a rank's waiting in a step is the union of
+    that in its collectives, some of which run at the same time, and the rank that waits least is the last. Otherwise each
+    collective counts. Ties count for no rank.
     """
     complete_rows = matched.taking_part.all(axis=1)
+    start = matched.start[complete_rows]
     waiting = matched.waiting_ns[complete_rows]
     step = matched.step[complete_rows]
     stepped = step >= 0
     if stepped.any():
-        numbers, place = np.unique(step[stepped], return_inverse=True)
-        summed = np.zeros((len(numbers), waiting.shape[1]), np.int64)
-        np.add.at(summed, place, waiting[stepped])
-        waiting = summed
+        rows = [step == number for number in np.unique(step[stepped])]
+        waits = [zip(start[chosen].T, (start + waiting)[chosen].T, strict=True) for chosen in rows]
+        waiting = np.array([[intervals.length(intervals.union(*wait)) for wait in of_ranks] for of_ranks in waits])
     ranks = waiting.shape[1]
     single_minimum = (waiting == waiting.min(axis=1, keepdims=True)).sum(axis=1) == 1
     late = np.where(single_minimum, np.argmin(waiting, axis=1), -1)

@@ -41,7 +41,7 @@ _SHARES = {
     "busy": "busy_ns", "computing": "compute_ns", "exposed": "exposed_communication_ns", "loader": "loader_wait_ns",
     "outside": "between_steps_ns", "remaining": "otherwise_idle_ns", "late": "launched_late_ns",
     "short": "short_gaps_ns", "short_late": "short_late_ns", "returned": "returned_ns", "unknown": "unknown_ns",
-    "updating": "updating_ns", "zeroing": "zeroing_ns", "overlapped": "overlapped_ns",
+    "longest": "longest_gap_ns", "updating": "updating_ns", "zeroing": "zeroing_ns", "overlapped": "overlapped_ns",
 }  # fmt: skip
 _EVIDENCE = [
     ("exposed transfer", "wire"), ("exposed waiting for other ranks", "waiting"), ("loader idle", "loader"),
@@ -63,12 +63,13 @@ class Devices:
             busy: any work. computing: compute kernels. unknown: work of unknown kind.
             exposed: communication and nothing computed; where collectives are matched, it falls into
                 wire: in transfer, sends and receives included, and waiting: for other ranks.
-            loader: idle while the host waits for data. outside: idle between steps; remaining: idle otherwise, of which late:
-                before its work was launched, short: in short gaps, short_late: both, and returned: both, behind a
-                copy to the host (see `breakdown`).
+            loader: idle while the host waits for data. outside: idle between steps; remaining: idle otherwise, of which
+                longest: in each device's longest gap, late: before its work was launched, short: in short gaps,
+                short_late: both, and returned: both, behind a copy to the host (see `breakdown`).
             overlapped: communication while something is computed.
             updating, zeroing: idle while the host is in the optimizer, and in its zero_grad.
-            copies: copies to the device, and nothing else. moves: other memory operations, and nothing else.
+            copies: copies to the device, and nothing else; pageable: of these, from memory that is not known to be pinned.
+            moves: other memory operations, and nothing else.
         replayed: whether CUDA graphs start most of the work: more than `MANY` operations a launch.
         kernels: compute kernels, of the device with fewest. median_kernel: ns, of compute kernels.
         kernel_ns: of compute kernels by name.
@@ -84,9 +85,11 @@ class Devices:
         matched = collectives.match(timelines) if world(timelines)[0] > 1 else ()
         self.matched = matched or None
         self.straggler = collectives.straggler(matched) if matched else None
-        copies = [_alone(timeline.ops, timeline.ops.copy == TO_DEVICE) for timeline in timelines]
-        moves = [_alone(timeline.ops, True) - ns for timeline, ns in zip(timelines, copies, strict=True)]
-        columns = {"copies": copies, "moves": moves}
+        all_ops = [timeline.ops for timeline in timelines]
+        copies = [_alone(ops, ops.copy == TO_DEVICE) for ops in all_ops]
+        moves = [_alone(ops, True) - ns for ops, ns in zip(all_ops, copies, strict=True)]
+        pageable = [_alone(ops, (ops.copy == TO_DEVICE) & (ops.pageable != 0)) for ops in all_ops]
+        columns = {"copies": copies, "moves": moves, "pageable": pageable}
         columns |= {name: [part[column] for part in self.parts] for name, column in _SHARES.items()}
         self.shares = {"wire": None, "waiting": None}
         self.shares |= {name: self._share(column) for name, column in columns.items()}
@@ -125,10 +128,6 @@ class Devices:
         return (
             sum(ns for ns, _ in known_times) / max(sum(span for _, span in known_times), 1) if known_times else None
         )
-
-    @property
-    def pageable_copies(self) -> int:
-        return sum(part["pageable_copies"] or 0 for part in self.parts)
 
     @property
     def marked_steps(self) -> int:
@@ -191,7 +190,7 @@ class Devices:
             percent("idle before late launches", shares["late"] if self.device_name != "CPU" else None),
             Evidence("median kernel", rounded(self.median_kernel / 1e3), "us"),
             percent("kernels with few operations a byte", self.class_share(FEW_OPERATIONS), "<", LOW_INTENSITY),
-            Evidence("pageable copies", self.pageable_copies, "copies"),
+            Evidence("pageable copies", sum(part["pageable_copies"] or 0 for part in self.parts), "copies"),
         ]
         if straggler is not None:
             last = f"{straggler.label} is the last one, of {straggler.of} {straggler.per}s"

@@ -102,6 +102,7 @@ CUDA_ACTIVITY = Advice(
 TF32 = "TF32 (precision=tf32; torch.set_float32_matmul_precision('high'))"
 AUTOCAST = "16-bit autocast"
 ALL_RANKS = (Advice("give the profiles of all ranks", "separates transfer from waiting, whose remedies differ"),)
+SEVERAL_STEPS = Advice("profile several steps of training, after the first ones", "shows what returns in each")
 UNEXPLAINED = (
     Advice("mark data, forward, backward and optimizer with ranges and profile again", "shows what waits"),
     Advice(
@@ -159,6 +160,10 @@ def _by_devices(reports: Reports, measured: Counters | None, remarks: list[str])
         shares["loader"] = recorded["data"] / sum(recorded.values())
         remarks.append("no data ranges in the profile: loader idle is the data phase of the run's own records")
     evidence = [*devices.evidence(), *(measured.evidence() if measured else ())]
+    fewest = min(len(timeline.ops) for timeline in devices.timelines)
+    if fewest < STEPS and not devices.replayed:
+        why = f"a device has {counted(fewest, 'operation')} in the profile: fewer than {STEPS} show no pattern"
+        return undecided(why, [SEVERAL_STEPS], remarks, evidence)
     losses = sorted(filter(None, (rule(devices) for rule in LOSSES)), key=lambda loss: -loss.share)
     if not losses and shares["remaining"] >= 1 - UTILISATION:
         idle = 1 - shares["busy"]
@@ -173,7 +178,8 @@ def _by_devices(reports: Reports, measured: Counters | None, remarks: list[str])
         doubts.append(Doubt(0.7, why))
     if len(losses) > 1 and losses[1].share > 0.7 * chosen.share:
         doubts.append(Doubt(0.8, f"nearly as much is lost {losses[1].what}"))
-    return chosen.verdict(doubts, evidence, remarks)
+    others = [max(loss.advice, key=lambda proposal: proposal.at_most or 0) for loss in losses[1:] if loss.advice]
+    return replace(chosen, advice=[*chosen.advice, *others]).verdict(doubts, evidence, remarks)
 
 
 def _doubts(devices: Devices, timelines: Sequence[Timeline]) -> list[Doubt]:
@@ -363,12 +369,12 @@ def _longer(devices: Devices, waited: str) -> str:
 
 def loading(devices: Devices) -> Loss | None:
     shares = devices.shares
-    return waiting_for_data(shares["loader"] or 0, shares["outside"] or 0, shares["copies"], devices.pageable_copies)
+    return waiting_for_data(shares["loader"] or 0, shares["outside"] or 0, shares["copies"], shares["pageable"])
 
 
-def waiting_for_data(loader: float, outside: float = 0.0, copies: float = 0.0, pageable: int = 0) -> Loss | None:
-    """`loader`, `outside`, `copies`: shares of the time: idle for the loader, idle between steps, copying input with nothing
-    beside; `pageable`: copies from memory that is not pinned."""
+def waiting_for_data(loader: float, outside: float = 0.0, copies: float = 0.0, pageable: float = 0.0) -> Loss | None:
+    """Shares of the time: idle for the loader, idle between steps, copying input with nothing beside, and of this from memory
+    that is not pinned."""
     limit = LIMITS["loader"]
     idle = loader + outside if max(loader, outside) >= limit else 0.0
     margin = max(beyond(idle, limit), beyond(copies, LIMITS["copies"]))
@@ -381,8 +387,8 @@ def waiting_for_data(loader: float, outside: float = 0.0, copies: float = 0.0, p
             Doubt(0.7, "the device idles between steps, where nothing is marked: usually that is the loader")
         )
     if copies:
-        copied = f" ({pageable:,} copies are pageable)" if pageable else ""
-        advice += saving(copies, f"pin the host's memory and copy with non_blocking=True{copied}")
+        advice += saving(pageable, "pin the host's memory and copy with non_blocking=True")
+        advice += saving(copies, "copy the next batch, or layer, on a stream of its own, beside this one's kernels")
     if idle:
         advice += saving(idle, WORKERS)
         if outside > loader:
@@ -390,8 +396,6 @@ def waiting_for_data(loader: float, outside: float = 0.0, copies: float = 0.0, p
                 Advice("mark the wait for a batch with a range `data`", "replaces the guess by a measurement")
             )
         advice += saving(idle, DECODED)
-    else:
-        advice += saving(copies, "copy the next batch on a stream of its own, beside this one's kernels")
     return Loss(Bound.INPUT, idle + copies, margin, "waiting for data", advice=advice, doubts=doubts)
 
 
@@ -427,6 +431,9 @@ def pausing(devices: Devices) -> Loss | None:
     share -= devices.shares["short"]
     if busy >= UTILISATION or share < IDLE * (1 - busy):
         return None
+    doubts = []
+    if devices.shares["longest"] > share / 2:
+        doubts.append(Doubt(0.5, "a single gap takes most of it, and may not return"))
     pauses = dict(devices.pauses())
     unnamed = pauses.pop("", 0) / devices.span
     if unnamed > (1 - EXPLAINED) * share and (
@@ -443,7 +450,7 @@ def pausing(devices: Devices) -> Loss | None:
         advice += saving(unnamed, mark, f"what the host does there, {ELSEWHERE}: logs, checkpoints, evaluation")
         if devices.shares["loader"] is None:
             advice += saving(unnamed, f"if it is the loader: {WORKERS}")
-    return Loss(Bound.HOST, share, _idle_margin(busy), "in long gaps", reason, advice)
+    return Loss(Bound.HOST, share, _idle_margin(busy), "in long gaps", reason, advice, doubts)
 
 
 def _idle_margin(busy: float) -> float:

@@ -63,8 +63,8 @@ _COLLECTIVES = {
     "all_gather": r"all[-_ ]?gather",
     "all_reduce": r"all[-_ ]?reduce",
     "broadcast": r"broadcast",
-    "gather": r"^(?:nccl:)?gather$",
-    "scatter": r"^(?:nccl:)?scatter$",
+    "gather": r"^(?:nccl:)?gather\b",
+    "scatter": r"^(?:nccl:)?scatter\b",
 }
 
 _NORM = r"(?:batch|layer|group|instance|rms)_?norm"
@@ -100,7 +100,7 @@ _PATTERNS = [
     ),
     (
         GEMM,
-        r"(?<!fb)gemm|gemv|addmm|aten::(?:linear|b?mm)\b|mmbackward|nvjet|cijk_|cublas|splitk|cutlass|tensorop|xmma|matmul|dot_kernel|magma",
+        r"(?<!fb)gemm|gemv|addmm|bmm|aten::(?:linear|mm)\b|mmbackward|nvjet|cijk_|cublas|splitk|cutlass|tensorop|xmma|matmul|dot_kernel|magma",
     ),
     (REDUCTION, r"reduce(?!r\b)|nll_|criterion|cross_entropy|arg_?m(?:ax|in)"),
     (TRANSFER, r"transpose|permute|copy|gather|scatter|embedding|grad_weight|index|radix_?sort"),
@@ -166,15 +166,20 @@ def collective(name: str) -> str:
     return next((kind for kind, pattern in _COLLECTIVES.items() if re.search(pattern, name, re.I)), "")
 
 
+def is_generic(name: str) -> bool:
+    """Whether a communication kernel of this name may be any collective: of sends and receives, or RCCL's Generic."""
+    return bool(PAIRS.search(name)) or not collective(name)
+
+
 def named_collectives(ops: Events, ranges: Events) -> Events:
-    """NCCL runs all-to-all, gather and scatter by kernels called SendRecv: those launched inside a range that names
-    a collective get its name."""
-    pairs = [number for number, name in enumerate(ops.names) if PAIRS.search(name)]
+    """Communication kernels of any collective (`is_generic`), launched inside a range that names one, get its name: NCCL runs
+    all-to-all, gather and scatter by kernels called SendRecv."""
+    generic = [number for number, name in enumerate(ops.names) if is_generic(name)]
     kinds = np.array([collective(text) for text in ranges.names])
     names, codes = [*ops.names], ops.name.copy()
-    for kind in sorted(set(kinds.tolist()) - {""}) if pairs else ():
+    for kind in sorted(set(kinds.tolist()) - {""}):
         windows = ranges.where((kinds == kind)[ranges.name]).union()
-        codes[np.isin(codes, pairs) & (ops.kind == COMMUNICATION) & intervals.holds(ops.launched, windows)] = len(
+        codes[np.isin(codes, generic) & (ops.kind == COMMUNICATION) & intervals.holds(ops.launched, windows)] = len(
             names
         )
         names.append(f"nccl:{kind}")

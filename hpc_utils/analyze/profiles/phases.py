@@ -1,8 +1,8 @@
 """Phases of training: the host's ranges that mark them, and the device's work in them.
 
-A range is recognised by its name, in any case and with any number or arguments behind it (`step 12`, `ProfilerStep#12`,
-`forward, op_id = 3`). The names are those of our trainer, of PyTorch's profiler, and the most common ones of other
-programs. Ranges of other names are no phases.
+A range is recognised by its name, in any case, with any number or arguments behind it and any # around it (`step 12`,
+`ProfilerStep#12`, `forward, op_id = 3`, `## forward ##`). The names are those of our trainer, of PyTorch's profiler, and the
+most common ones of other programs. Ranges of other names are no phases.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _LONGEST = 100  # characters of a phase's name
 def phase_of(name: str) -> Phase | None:
     """The phase that a range of this name is."""
     name = name.partition(",")[0][:_LONGEST]
-    match = _PHASE.fullmatch(_SEPARATORS.sub("_", _NUMBER.sub("", name.strip()).lower()))
+    match = _PHASE.fullmatch(_SEPARATORS.sub("_", _NUMBER.sub("", name.strip(" #")).lower()))
     return Phase(match.lastgroup) if match else None
 
 

@@ -20,7 +20,7 @@ COMPUTE, COMMUNICATION, MEMORY, UNKNOWN = range(4)
 # Direction of a copy (CUPTI's copyKind); 0: not a copy.
 TO_DEVICE, TO_HOST = 1, 2
 
-NO_KERNELS = "recorded without CUDA activity: the host launched work of a GPU, which is not in the profile"
+NO_KERNELS = "recorded without CUDA activity: the host launched work of an accelerator, which is not in the profile"
 
 # Columns of `Events`: type, and the value that means "not known".
 COLUMNS = {

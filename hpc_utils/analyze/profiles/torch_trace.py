@@ -34,17 +34,17 @@ NO_RANGES = "no ranges of the program (record_function, ProfilerStep): phases an
 _CATEGORIES = {
     "kernels": ("kernel", "Kernel"),
     "copies": ("gpu_memcpy", "gpu_memset", "Memcpy", "Memset"),
-    "calls": ("cuda_runtime", "cuda_driver", "Runtime"),
+    "calls": ("cuda_runtime", "cuda_driver", "Runtime", "xpu_runtime", "mtia_runtime", "privateuse1_runtime"),
     "operators": ("cpu_op", "Operator"),
     "ranges": ("user_annotation",),
     "frames": ("python_function",),
 }
 _WIRE = re.compile(r"(?:gloo|nccl|mpi|ucc|xccl):")  # the host's collectives, on threads of the process group
 # Around hooks, which may wait, and around calls of a process group.
-_AROUND = re.compile(r"autograd::engine::evaluate_function|_?c10d|record_param_comms")
+_AROUND = re.compile(r"autograd::engine::evaluate_function|_?c10d|record_param_comms|RegisterPostBackward")
 _COLLECTIVE = "record_param_comms"  # the operator around a collective's launch, with its group
-_LAUNCH = re.compile(r"launch|memcpy|memset", re.I)  # calls that give a GPU work
-_ON_GPU = re.compile(r"cuda|cudnn(?!_is)|miopen|nccl")  # operators of a GPU only
+_LAUNCH = re.compile(r"launch|memcpy|memset|runfunction", re.I)  # calls that give a GPU work
+_ON_GPU = re.compile(r"::_?(?:cuda|cudnn(?!_is)|miopen)|^nccl:")  # operators and ranges of a GPU only
 _COPY = re.compile(r"(HtoD|HostToDevice)|(DtoH|DeviceToHost)")  # TO_DEVICE, TO_HOST
 _EPOCH = 10**18  # ns, in 2001: later times count from 1970
 
@@ -144,7 +144,7 @@ def _timelines(source: str, trace: _Trace) -> list[Timeline]:
     if not (devices or operators or calls or marks):
         raise ValueError("it has no events of torch.profiler")
     launched = any(_LAUNCH.search(event.name) for event in calls) or any(
-        _ON_GPU.search(event.name) for event in operators
+        _ON_GPU.search(event.name) for event in operators + marks
     )
     if operators and not (devices or launched):
         devices, names = {None: _host(trace, operators, ranges)}, {None: "CPU"}
@@ -224,13 +224,12 @@ def _devices(trace: _Trace, operators: list[_Event], calls: list[_Event]) -> dic
 
 
 def _name(event: _Event, types: Mapping[Any, Any]) -> str:
-    """Of a kernel; sends and receives that a collective is made of have its name. A precision that the name lacks, which the
-    operator's types (by external id) have, is added as a template argument."""
+    """Of a kernel; a generic one of a collective has its name. A precision that the name lacks, which the operator's types (by
+    external id) have, is added as a template argument."""
     kind = kernels.collective(event.args.collective or "")
-    if kind and kernels.PAIRS.search(event.name):
-        return f"nccl:{kind}"
+    name = f"nccl:{kind}" if kind and kernels.is_generic(event.name) else event.name
     precision = kernels.precision(str(event.args.dtype or types.get(event.args.external, "")))
-    return event.name if kernels.precision(event.name) or not precision else f"{event.name}<{precision}>"
+    return name if kernels.precision(name) or not precision else f"{name}<{precision}>"
 
 
 def _host(trace: _Trace, operators: list[_Event], ranges: Events) -> Events:

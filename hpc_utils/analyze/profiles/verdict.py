@@ -76,7 +76,7 @@ WHEN = {
     Bound.MEMORY: "the device is busy with kernels that move bytes rather than compute, or with copies",
     Bound.COMPUTE: f"the device computes more than {UTILISATION:.0%} of the time, and no loss is beyond its threshold",
     Bound.BALANCED: f"no part is beyond its threshold, and the device computes less than {UTILISATION:.0%} of the time",
-    Bound.NOT_ENOUGH: "the device is idle and nothing in the profile shows why",
+    Bound.NOT_ENOUGH: "too few operations, or the device is idle and nothing shows why",
 }
 
 

@@ -96,6 +96,8 @@ def test_a_long_gap_outside_of_all_phases_is_distinguished() -> None:
     found = breakdown.breakdown(timeline(work, steps))
     names = ("between_steps_ns", "otherwise_idle_ns", "short_gaps_ns", "loader_wait_ns")
     assert [found[name] for name in names] == [3 * MS, 10, 10, None]
+    ended = breakdown.breakdown(timeline([*work, (9 * MS, 10 * MS, COMPUTE)], steps))
+    assert [ended[name] for name in names[:2]] == [3 * MS, 3 * MS + 10], "the gap after the last step is between none"
     # Most of the step is in no range: that means nothing.
     unmarked = breakdown.breakdown(timeline(work, [(0, MS, "optimizer")]))
     assert [unmarked[name] for name in names[:2]] == [None, 3 * MS + 10]

@@ -100,6 +100,7 @@ def paused(path: Path, *around: tuple[str, str]) -> Path:
         ),
         ((("user_annotation", "tokenize"),), "tokenize"),
         ((("cpu_op", "aten::nonzero"),), "aten::nonzero"),
+        ((("user_annotation", "tokenize"), ("cpu_op", "aten::nonzero")), "aten::nonzero in tokenize,"),
     ],
 )
 def test_one_long_gap_a_step_is_no_launch(tmp_path: Path, around: tuple, named: str) -> None:
@@ -206,6 +207,23 @@ def test_each_kind_of_collective_has_its_own_advice(tmp_path: Path, kernels, hel
     assert list(by_action) == helping and len(found.advice) == len(helping)
     expected = [1 / (1 - share) for share in saved]
     assert [by_action[word].at_most for word in helping] == pytest.approx(expected, rel=1e-3)
+
+
+RCCL = "ncclDevKernel_Generic(ncclDevKernelArgsStorage<4096ul>)"
+
+
+@pytest.mark.parametrize(
+    ("source", "narrow"),
+    [
+        ({"Collective name": "allreduce", "dtype": "BFloat16"}, True),
+        ({"inside": [("user_annotation", "nccl:all_reduce", {})]}, False),
+    ],
+)
+def test_a_generic_kernel_is_the_collective_that_launched_it(tmp_path: Path, source: dict, narrow: bool) -> None:
+    parts = [(GEMM, 0, 12_000), (RCCL, 12_000, 8_000, source)]
+    found = judge(gather([trained(tmp_path / f"rank{rank}.json", parts, rank=rank, ranks=2) for rank in (0, 1)]))
+    assert found.bound == Bound.COMMUNICATION
+    assert "buckets" in actions(found) and ("16 bits" in actions(found)) != narrow
 
 
 def test_a_second_all_gather_costs_at_most_what_is_exposed_of_all_gathers(tmp_path: Path) -> None:
@@ -385,6 +403,8 @@ def test_operators_decide_where_nothing_was_launched(tmp_path: Path) -> None:
     [
         [event("cuda_runtime", "cudaLaunchKernel", 5, 1, pid=9, tid=9, correlation=3)],
         [event("cpu_op", "aten::cudnn_convolution", 5, 1, pid=9, tid=9)],
+        [event("user_annotation", "nccl:all_to_all", 5, 1, pid=9, tid=9)],
+        [event("mtia_runtime", "runFunction - job_prep_and_submit_for_execution", 5, 1, pid=9, tid=9)],
     ],
 )
 def test_a_launch_without_a_kernel_was_recorded_without_cuda(tmp_path: Path, given: list) -> None:

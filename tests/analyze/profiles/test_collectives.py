@@ -98,6 +98,24 @@ def test_several_collectives_of_a_step_count_once() -> None:
     assert (found.of, found.per, found.systematic) == (2, "step", False)
 
 
+def test_waiting_in_two_collectives_at_once_is_waited_once() -> None:
+    """Rank 0 waits 500 ns in each of two broadcasts, the second of which starts 100 ns later."""
+    timelines = []
+    for rank, starts in enumerate(((0, 100), (500, 600))):
+        work = [
+            (step + start, step + start + end, COMMUNICATION, {"name": f"gloo:{kind}"})
+            for step in range(0, 20_000, 2_000)
+            for kind, start, end in (
+                ("broadcast", starts[0], 510 - 500 * rank),
+                ("all_reduce", starts[1], 510 - 500 * rank),
+            )
+        ]
+        marks = [(step, step + 1_900, "step") for step in range(0, 20_000, 2_000)]
+        timelines.append(timeline(work, marks, rank=rank, world_size=2))
+    found = collectives.straggler(collectives.match(timelines))
+    assert (found.column, found.of, found.behind_ns) == (1, 10, 600)
+
+
 def test_sends_and_receives_are_no_collectives() -> None:
     pair = {"name": "ncclDevKernel_SendRecv"}
     timelines = [timeline([(0, 90, COMMUNICATION, pair)], rank=0), timeline([(0, 10, COMMUNICATION, pair)], rank=1)]

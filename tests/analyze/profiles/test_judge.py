@@ -64,7 +64,7 @@ BRIEF = [(start, start + 4, COMPUTE, {"launched": -1}) for start in range(100, 9
         # 99.6 % of it in GEMMs, and an A100's TF32 peak is 8 times its fp32.
         ([BUSY], FEED, Bound.COMPUTE, Certainty.HIGH, 0.9964 * 7 / 8, "16-bit"),
         ([(4000, 9980, COMPUTE)], ((0, 3950, "dataloader"),), Bound.INPUT, Certainty.HIGH, 0.395, "loader workers"),
-        ([(20, 4000, MEMORY, COPY), (4000, 9980, COMPUTE)], FEED, Bound.INPUT, Certainty.HIGH, 0.4, "10 copies are pageable"),
+        ([(20, 4000, MEMORY, COPY), (4000, 9980, COMPUTE)], FEED, Bound.INPUT, Certainty.HIGH, 0.4, "pin the host"),
         ([(20, 4000, MEMORY, {"copy": TO_HOST}), (4000, 9980, COMPUTE)], FEED, Bound.MEMORY, Certainty.HIGH, 0.4, "copies"),
         ([(20, 7000, COMPUTE, {"name": ELEMENTWISE}), (7000, 9980, COMPUTE)], FEED, Bound.MEMORY, None, 0.7, "fuse"),
         (BRIEF, FEED, Bound.LAUNCH, None, 0.6, "one CUDA graph"),
@@ -80,6 +80,37 @@ def test_what_one_device_is_bound_by(parts, marks, bound, certainty, lost, try_f
         assert found.advice[0].at_most == pytest.approx(1 / (1 - lost), rel=0.02)
     else:
         assert found.confidence == 0 and "idle" in found.reason
+
+
+def test_input_that_is_pinned_is_not_told_to_be_pinned() -> None:
+    """Of 6 ms of copies a step 1 ms is from memory that is not pinned."""
+    pinned, pageable = ({"copy": TO_DEVICE, "pageable": number} for number in (0, 1))
+    found = judged(run((20, 5020, MEMORY, pinned), (5020, 6020, MEMORY, pageable), (6020, 9980, COMPUTE), marks=FEED))
+    at_most = {one.action.partition(" ")[0]: one.at_most for one in found.advice}
+    assert found.bound == Bound.INPUT
+    assert at_most["pin"] == pytest.approx(1 / (1 - 0.1), rel=0.01)
+    assert at_most["copy"] == pytest.approx(1 / (1 - 0.6), rel=0.01)
+
+
+def test_a_single_long_gap_is_less_certain_than_one_a_step() -> None:
+    """Each idles for four fifths of 100 ms."""
+    starts = [start * MS for start in (*range(10), *range(90, 100))]
+    single = judged(timeline([(start, start + MS, COMPUTE, {"launched": start}) for start in starts]))
+    each = judged(run((8000, 9980, COMPUTE), marks=()))
+    assert single.bound == each.bound == Bound.HOST
+    assert single.confidence < each.confidence / 2
+
+
+def test_a_few_operations_show_nothing() -> None:
+    found = judged(timeline([(0, US, MEMORY), (20 * MS, 21 * MS, COMPUTE, {"launched": 20 * MS})]))
+    assert found.bound == Bound.NOT_ENOUGH and "2 operations" in found.reason
+
+
+def test_the_next_largest_loss_has_advice_too() -> None:
+    """In 42 % of the time the device is idle between short kernels, in 30 % it waits for data."""
+    found = judged(run(*BRIEF[300:], marks=((0, 3000, "dataloader"),)))
+    assert found.bound == Bound.LAUNCH
+    assert any("loader workers" in one.action for one in found.advice)
 
 
 def kernels(every: int, length: int, ahead: int, device: int | None = 0) -> Timeline:
@@ -170,7 +201,7 @@ def test_waiting_for_one_rank() -> None:
     copying = run(*work, steps=10, rank=2, world_size=4)
     unexplained = judged(*(copying if one.rank == 2 else one for one in _waiting(late=2)))
     assert "other jobs on its node" in unexplained.advice[0].action
-    few = judged(*_waiting(late=2, steps=2))
+    few = judged(*_waiting(late=2, steps=3))
     assert few.bound == Bound.STRAGGLER and few.confidence < found.confidence
 
 

@@ -144,6 +144,7 @@ def test_names_are_shortened(name: str, short: str) -> None:
         ("fbgemm_gpu::split_embedding_codegen_forward_unweighted_kernel<float, float>", "memory"),
         ("fbgemm_gpu::jagged_dense_elementwise_kernel", "elementwise"),
         ("fbgemm_gpu::f8f8bf16_rowwise_gemm", "GEMM"),
+        ("bmm_MxE4m3_MxE2m1MxE4m3_Fp32_t128x16x256u2_s3_biasM_bN_tma_clmp_swiGlu_dynBatch_sm100f", "GEMM"),
     ],
 )
 def test_the_name_of_a_library_is_no_gemm(name: str, kind: str) -> None:

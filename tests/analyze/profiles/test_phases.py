@@ -20,6 +20,7 @@ from .timelines import anything, moments, timeline
         ("data_loading", "data"),
         ("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", "data"),
         ("Forward", "forward"),
+        ("## forward ##", "forward"),
         ("DistributedDataParallel.forward", "forward"),
         ("backward", "backward"),
         ("optimizer", "optimizer"),

@@ -120,7 +120,7 @@ def test_an_export_stands_for_its_report(tmp_path: Path) -> None:
 
 def test_two_files_of_one_rank_are_reported_and_files_without_one_are_each_another(tmp_path: Path) -> None:
     for name in ("rank0-a.json", "rank0-b.json"):
-        write(tmp_path / name, made.trace([kernel("k", 1, 1)]))
+        write(tmp_path / name, made.trace([kernel("k", start, 1) for start in range(5)]))
     both, one = (judge(readers.gather([path])).confidence for path in (tmp_path, tmp_path / "rank0-a.json"))
     assert 0 < both < one
     for name in "ab":

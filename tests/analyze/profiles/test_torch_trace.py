@@ -227,3 +227,14 @@ found.export_chrome_trace("{tmp_path}/rank0.json.gz")
     assert sum(count for name, count in counts.items() if name.startswith("enumerate(DataLoader)#")) == 3
     part = breakdown(found)
     assert 0 < part["compute_ns"] < part["busy_ns"] < part["span_ns"] and part["loader_wait_ns"] > 0
+
+
+def test_a_hook_that_waits_is_no_work(tmp_path: Path) -> None:
+    """FSDP's, in which gradients are reduced: only what it copies is."""
+    events = [
+        event("cpu_op", "RegisterPostBackwardFunctionBackward", 1, 100, pid=1, tid=1),
+        event("cpu_op", "fsdp::chunk_cat", 10, 5, pid=1, tid=1),
+        event("user_annotation", "gloo:all_reduce", 20, 60, pid=1, tid=2),
+    ]
+    part = breakdown(one(tmp_path, events))
+    assert (part["compute_ns"], part["exposed_communication_ns"]) == (5_000, 60_000)
