@@ -6,6 +6,7 @@ import json
 import re
 import signal
 import tempfile
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from hpc_utils.records.folder import read_json
 from hpc_utils.signals import Stopped
 
 from . import symptoms
-from .symptoms import Kind, Symptom
+from .symptoms import Finding, Kind
 
 STOPPED = "stopped.json"  # in a run's logs: how a signal stopped it
 BANNER = "run-failed"  # tag of the first cell of the notebook of a run that is not complete
@@ -36,11 +37,6 @@ ENDED = {
     "BOOT_FAIL": "a node did not start: `hpc retry`",
 }
 
-_MATTERS = re.compile(r"(error|exception|fatal|killed|refused|no such|not found|denied|failed)\b", re.I)
-_NOISE = re.compile(
-    r"^\s*(File \"|~+|\^+|During handling|Traceback|srun: error: .*Exited with|srun: (launch/slurm|Terminating)|"
-    r"slurmstepd: error: \*\*\* (STEP|JOB) .* CANCELLED|.*torch/distributed/elastic|=+$|-+$)"
-)
 _RAISED = re.compile(r"rank \d+ raised ")  # how the reason begins if a rank left an error report
 _SIZE = 65_536  # bytes of a log's end that are read
 
@@ -86,9 +82,9 @@ def explain(run: Path, returncode: int, failures: Sequence[tuple[int, int]] = ()
         cause = f"rank {first['rank']} raised {first['name']}: {first['message']}\n{first['traceback']}".rstrip()
     words = tail(run / "logs" / "launcher.log")
     cause = cause or f"the launcher ended with exit code {returncode}\n{words}".rstrip()
-    symptom = _known(cause, words)
-    if symptom and symptom != symptoms.catalogue()["configuration"]:  # whose messages name the remedy themselves
-        cause = f"{cause}\n\n{symptom.title}: {symptom.here or symptom.fix}"
+    finding = _first_cause(cause, words)
+    if finding and finding.is_known and finding.name != "configuration":  # whose messages name the remedy themselves
+        cause = f"{cause}\n\n{finding.symptom.title}: {finding.symptom.here or finding.symptom.fix}"
     try:  # in a full folder the ranks could not report an error either
         with tempfile.TemporaryFile(dir=run) as file:
             file.write(bytes(1 << 16))
@@ -111,36 +107,28 @@ def mark(notebook: Path, state: str, reason: str) -> dict[str, Any]:
     return content
 
 
-def last_line(reason: str, log: Path) -> str:
-    """The line that explains a failed job: of the reason in the run's record, else of the job's log; "" if there is
-    none."""
-    lines = [line for line in reason.splitlines() if line.strip()][:1]
-    if not lines:
-        candidates = [line for line in tail(log, 1000).splitlines() if line.strip() and not _NOISE.search(line)]
-        lines = [line for line in candidates if _MATTERS.search(line)][-1:] or candidates[-1:]
-    line = without_colours("".join(lines)).strip()
-    return line if len(line) <= 200 else line[:197] + "..."
-
-
-def advise(state: str, reason: str, log: Path) -> tuple[str, str]:
-    """(state, advice) for a failed job, from Slurm's state, the reason in the run's record, and the job's log."""
+def explain_job(state: str, reason: str, log: Path) -> tuple[str, str, str]:
+    """(state, the line that explains it, advice) of a failed job, from Slurm's state, the reason in the run's record, and the
+    job's log; the line is "" if there is none."""
+    text = tail(log, 1000)
+    finding = _first_cause(reason, text)
+    lines = [*reason.splitlines(), *([finding.text] if finding else reversed(text.splitlines()))]
+    line = textwrap.shorten(without_colours(next(filter(str.strip, lines), "")), 200)
     if state in ENDED and state != "CANCELLED":
-        return state, ENDED[state]
-    if symptom := _known(reason, tail(log, 1000)):
-        return symptom.state or state, symptom.here or symptom.fix
-    return state, ENDED.get(state, "read the log (`hpc logs RUN`), correct the cause, then `hpc retry`")
+        return state, line, ENDED[state]
+    if finding and finding.is_known:
+        return finding.symptom.state or state, line, finding.symptom.here or finding.symptom.fix
+    return state, line, ENDED.get(state, "read the log (`hpc logs RUN`), correct the cause, then `hpc retry`")
 
 
-def _known(reason: str, log: str) -> Symptom | None:
-    """The symptom that is the first cause, if it is a known one.
+def _first_cause(reason: str, log: str) -> Finding | None:
+    """The symptom that is the first cause.
 
     If a rank raised, a vague symptom of the log is a consequence: torchrun ends the other ranks by SIGTERM, as
     scancel does.
     """
     finding = symptoms.first_cause(f"{reason}\n{log}", failed=True)
-    if finding and finding.kind == Kind.VAGUE and _RAISED.match(reason):
-        finding = symptoms.first_cause(reason)
-    return finding.symptom if finding and finding.is_known else None
+    return symptoms.first_cause(reason) if finding and finding.kind == Kind.VAGUE and _RAISED.match(reason) else finding
 
 
 def _silent(run: Path, failures: Sequence[tuple[int, int]], reported: set[int]) -> str:

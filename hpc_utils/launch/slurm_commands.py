@@ -76,21 +76,21 @@ def clean_environment() -> dict[str, str]:
     return {name: value for name, value in workspace.environment().items() if not OF_A_JOB.match(name)}
 
 
-def ask(command: Sequence[object], environment: Mapping[str, str] | None = None) -> str:
+def ask(command: Sequence[object]) -> str:
     """The output of one of Slurm's commands.
 
     Raises:
         SlurmError: it is not installed, failed, or did not answer within a minute.
     """
-    return _run(command, environment).stdout
+    return _run(command, {}).stdout
 
 
-def _run(command: Sequence[object], environment: Mapping[str, str] | None) -> subprocess.CompletedProcess[str]:
+def _run(command: Sequence[object], environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
     words = [str(word) for word in command]
     try:
         done = subprocess.run(
             words,
-            env={**clean_environment(), **(environment or {})},
+            env=clean_environment() | environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -110,12 +110,7 @@ def _run(command: Sequence[object], environment: Mapping[str, str] | None) -> su
     return done
 
 
-def sbatch(
-    options: Sequence[str],
-    script: Path,
-    arguments: Sequence[str] = (),
-    environment: Mapping[str, str] | None = None,
-) -> str:
+def sbatch(options: Sequence[str], script: Path, arguments: Sequence[str], environment: dict[str, str]) -> str:
     """Submit `script`; the job's id: the last line that sbatch prints, whatever a site's wrapper prints before.
 
     Raises:

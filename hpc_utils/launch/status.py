@@ -145,8 +145,8 @@ def _entry(submission: Submission, task: Task, job: Job | None, *, gone: bool) -
     if (job is None or job.state.is_over) and done:
         return entry("COMPLETED")
     if record == "failed" and (gone or job is None):  # its own record outlives Slurm's
-        ended, advice = failure.advise("FAILED", reason, log)
-        return entry(ended, failure.last_line(reason, log), advice=advice)
+        ended, line, advice = failure.explain_job("FAILED", reason, log)
+        return entry(ended, line, advice=advice)
     if gone:
         return entry("LOST", f"its job ended with cluster {submission.cluster}", advice="`hpc retry`")
     if job is None:
@@ -163,8 +163,8 @@ def _entry(submission: Submission, task: Task, job: Job | None, *, gone: bool) -
             detail = "waiting for other runs on its cores, or starting"
         return entry("RUNNING", detail, left=left, time_left=job.left)
     ended = "FAILED" if job.state == "COMPLETED" else job.state
-    ended, advice = failure.advise(ended, reason, log)
-    return entry(ended, failure.last_line(reason, log) or job.reason, advice=advice)
+    ended, line, advice = failure.explain_job(ended, reason, log)
+    return entry(ended, line or job.reason, advice=advice)
 
 
 def _has_report(submission: Submission, log: Path) -> bool:

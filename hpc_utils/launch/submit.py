@@ -35,11 +35,10 @@ ARRAY = 1000  # runs in an array, for Slurm's default MaxArraySize of 1001
 
 
 class SubmittedJob(BaseModel):
-    """One job; its task `tasks[i]` makes the run `runs[i]`. The report's job makes none."""
+    """One job, and the ids of the runs that each of its tasks makes. The report's job makes none."""
 
     id: str
-    runs: list[str]
-    tasks: list[int]
+    tasks: list[list[str]]
 
 
 class Task(NamedTuple):
@@ -54,8 +53,8 @@ class Submission(BaseModel):
 
     Attributes:
         study: its name, or its variant's. source: the study's name, or its file. index: the name of its index.
-        cluster: by name, or its file. job_name: how the names of its jobs begin, with the time; "" of an earlier version. A
-            controller that has lost its state counts from 1 again: an id alone is no job.
+        cluster: by name, or its file. job_name: how the names of its jobs begin, with the time. A controller that has lost its
+            state counts from 1 again: an id alone is no job.
     """
 
     path: Path = Field(exclude=True)
@@ -87,11 +86,9 @@ class Submission(BaseModel):
             job_name=f"{_job_name(Path(source).stem)}-{time.strftime('%m%d-%H%M%S')}",
         )
 
-    def add(self, job_id: str, tasks: Sequence[Sequence[str]] = ()) -> None:
+    def add(self, job_id: str, tasks: list[list[str]]) -> None:
         """Note a job, and the ids of the runs of its tasks."""
-        numbers = [number for number, runs in enumerate(tasks) for _ in runs]
-        runs = [run for runs in tasks for run in runs]
-        self.jobs.append(SubmittedJob(id=job_id, runs=runs, tasks=numbers))
+        self.jobs.append(SubmittedJob(id=job_id, tasks=tasks))
         atomic.write_json(self.path / "submission.json", self.model_dump(mode="json"))
 
     @property
@@ -105,9 +102,10 @@ class Submission(BaseModel):
         runs = [
             Task(f"{job.id}_{number}", run)
             for job in self.jobs
-            for number, run in zip(job.tasks, job.runs, strict=True)
+            for number, runs in enumerate(job.tasks)
+            for run in runs
         ]
-        return runs + [Task(job.id, "") for job in self.jobs if not job.runs]
+        return runs + [Task(job.id, "") for job in self.jobs if not job.tasks]
 
     @property
     def job_ids(self) -> list[str]:
@@ -342,7 +340,7 @@ def submit(
         for number, group in enumerate(planned.groups, 1):
             options, points, variables = _array(planned, submission.path, number, submission.job_name)
             write_points(points, group.tasks, redo=redo)
-            job = slurm_commands.sbatch(options, _script("sweep"), [str(points)], environment=variables)
+            job = slurm_commands.sbatch(options, _script("sweep"), [str(points)], variables)
             submission.add(job, [[request.run_id for request in requests] for requests in group.tasks])
         options = [
             *job_environment.options(cluster, planned.node, Layout(), devices=False),
@@ -352,7 +350,7 @@ def submit(
             job_environment.output(submission.path, "%j"),
         ]
         variables = job_environment.variables(submission.path, Layout())
-        submission.add(slurm_commands.sbatch(options, _script("report"), [planned.index], environment=variables))
+        submission.add(slurm_commands.sbatch(options, _script("report"), [planned.index], variables), [])
         return planned, submission
 
 

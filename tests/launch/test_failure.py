@@ -23,9 +23,9 @@ slurmstepd: error: *** STEP 7.0 ON node1 CANCELLED AT 2026-11-21T09:00:00 ***
 def test_the_last_line_that_matters_is_the_error_not_what_came_of_it(tmp_path: Path) -> None:
     log = tmp_path / "7.log"
     log.write_text(LOG)
-    assert failure.last_line("", log) == "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
-    assert failure.last_line("rank 1 raised ValueError: x\nTraceback", log) == "rank 1 raised ValueError: x"
-    assert failure.last_line("", tmp_path / "missing") == ""
+    assert failure.explain_job("FAILED", "", log)[1] == "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+    assert failure.explain_job("FAILED", "rank 1 raised ValueError: x\nTraceback", log)[1] == "rank 1 raised ValueError: x"
+    assert failure.explain_job("FAILED", "", tmp_path / "missing")[1] == ""
 
 
 def test_a_log_of_a_gigabyte_is_read_from_its_end(tmp_path: Path) -> None:
@@ -33,7 +33,7 @@ def test_a_log_of_a_gigabyte_is_read_from_its_end(tmp_path: Path) -> None:
     with log.open("wb") as file:
         file.seek(1 << 30)  # sparse
         file.write(b"\nRuntimeError: the end\n")
-    assert failure.last_line("", log) == "RuntimeError: the end"
+    assert failure.explain_job("FAILED", "", log)[1] == "RuntimeError: the end"
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_a_log_of_a_gigabyte_is_read_from_its_end(tmp_path: Path) -> None:
     ],
 )
 def test_each_failure_comes_with_what_to_do(tmp_path: Path, state: str, text: str, becomes: str, advice: str) -> None:
-    found, told = failure.advise(state, text, tmp_path / "no.log")
+    found, _, told = failure.explain_job(state, text, tmp_path / "no.log")
     assert found == becomes
     assert advice in told
 
@@ -78,7 +78,7 @@ def test_torchrun_that_ends_the_other_ranks_is_no_cancellation_if_a_rank_raised(
     reason = failure.explain(tmp_path, 1)
     assert reason.startswith("rank 1 raised ValueError: mine") == raised
     assert ("scancel" in reason) != raised
-    _, told = failure.advise("FAILED", reason, logs / "launcher.log")
+    *_, told = failure.explain_job("FAILED", reason, logs / "launcher.log")
     assert ("scancel" in told) != raised
 
 
@@ -86,7 +86,7 @@ def test_torchrun_that_ends_the_other_ranks_is_no_cancellation_if_a_rank_raised(
 def test_losses_that_other_ranks_report_later_hide_no_cause(tmp_path: Path, ended: bool) -> None:
     log = tmp_path / "7.log"
     log.write_text(f"{'Process 31 got signal: 15' if ended else ''}\nrank 0: epoch 3 loss: 0.51\n")
-    _, told = failure.advise("FAILED", "rank 1 was killed by SIGKILL\nIts last lines:\nepoch 3", log)
+    *_, told = failure.explain_job("FAILED", "rank 1 was killed by SIGKILL\nIts last lines:\nepoch 3", log)
     assert told == symptoms.catalogue()["killed"].fix
 
 
@@ -110,4 +110,4 @@ def require_same_remedy(run: Path, name: str, text: str) -> None:
     reason = failure.explain(run, 1)
     assert reason.endswith(f"{symptom.title}: {remedy}")
     for told in ("", reason):
-        assert failure.advise("FAILED", told, log) == (symptom.state or "FAILED", remedy)
+        assert failure.explain_job("FAILED", told, log)[::2] == (symptom.state or "FAILED", remedy)

@@ -53,7 +53,7 @@ def test_a_refusal_comes_with_slurms_words_and_what_to_do(tool, tmp_path) -> Non
     with pytest.raises(slurm_commands.SlurmError, match=r"no squeue here: .*hpc cluster up.*hpc study run"):
         slurm_commands.ask(["squeue"])
     with pytest.raises(slurm_commands.SlurmError, match=r"(?s)sbatch refused .*partition specified: gpuu.*sinfo -s"):
-        slurm_commands.sbatch(["--partition=gpuu"], tmp_path / "x.sbatch")
+        slurm_commands.sbatch(["--partition=gpuu"], tmp_path / "x.sbatch", [], {})
 
 
 def test_tasks_of_an_array_that_never_started_are_known(tool) -> None:
@@ -87,14 +87,14 @@ def test_the_queue_knows_what_is_active_and_the_accounting_which_lags_how_it_end
 @pytest.mark.parametrize("answer", ["17", "17;leonardo", "Your quota: 3 of 10 h\nsbatch: lua: ok\n17"])
 def test_the_last_line_of_sbatch_is_the_id_whatever_a_wrapper_prints_before(tool, tmp_path, answer: str) -> None:
     tool("sbatch", f"printf '%s\\n' '{answer}'")
-    assert slurm_commands.sbatch([], tmp_path / "x.sbatch") == "17"
+    assert slurm_commands.sbatch([], tmp_path / "x.sbatch", [], {}) == "17"
 
 
 @pytest.mark.parametrize("answer", ["", "17\nPlease cite us", "Submitted batch job 17", "17 18", "job 3 queued\n"])
 def test_any_other_answer_of_sbatch_is_refused_with_what_was_printed(tool, tmp_path, answer: str) -> None:
     tool("sbatch", f"printf '%s\\n' '{answer}'; echo 'sbatch: a word on stderr' >&2")
     with pytest.raises(slurm_commands.SlurmError) as refused:
-        slurm_commands.sbatch([], tmp_path / "x.sbatch")
+        slurm_commands.sbatch([], tmp_path / "x.sbatch", [], {})
     message = str(refused.value)
     assert all(line in message for line in [*answer.splitlines(), "a word on stderr"])
     assert "\n" not in message
@@ -105,5 +105,5 @@ def test_no_argument_reaches_a_shell(tool, tmp_path) -> None:
     received = tmp_path / "received"
     tool("sbatch", f"printf '%s\\n' \"$@\" > {received}; echo '17;cluster'")
     hostile = "--comment=$(touch pwned); `touch pwned` 'x' \"y\""
-    assert slurm_commands.sbatch([hostile], tmp_path / "a b.sbatch", ["-p", "x=; rm -rf ~"]) == "17"
+    assert slurm_commands.sbatch([hostile], tmp_path / "a b.sbatch", ["-p", "x=; rm -rf ~"], {}) == "17"
     assert received.read_text() == f"--parsable\n{hostile}\n{tmp_path}/a b.sbatch\n-p\nx=; rm -rf ~\n"

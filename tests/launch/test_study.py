@@ -479,7 +479,7 @@ def test_a_retry_submits_what_was_submitted(write, monkeypatch, tmp_path: Path, 
     cluster.write_text(CLUSTER)
     output("submit", write(GOOD), "--cluster", str(cluster), "--repeats", str(repeats), "--ranks", ranks, "--as", "m")
     output("retry")
-    first, again = ([run for job in one.jobs for run in job.runs] for one in submissions())
+    first, again = ([task.run_id for task in one.tasks if task.run_id] for one in submissions())
     assert again == first and len(first) == {1: 4 + 1, 3: 2 + 1}[repeats] * repeats
     assert {one.index for one in submissions("m")} == {"m-cluster-cpu"} and not submissions("mine")
 
@@ -611,13 +611,6 @@ def test_the_job_that_has_an_id_after_a_restart_of_slurm_is_not_the_one_that_had
     assert queued() == {"waits": "1", "runs": "1"}
 
 
-def test_the_jobs_of_a_submission_of_an_earlier_version_go_by_their_ids(results: Path, monkeypatch) -> None:
-    made = Submission.begin("small", "small-there", "there", "cpu").model_copy(update={"job_name": ""})
-    made.add("1", [["run"]])
-    monkeypatch.setattr(slurm_commands, "jobs", lambda ids: {"1_0": slurm_job("1_0", "RUNNING", "hpc-small")})
-    assert queued() == {"run": "1"}
-
-
 def test_the_report_waits_for_the_jobs_of_earlier_submissions_too(write, monkeypatch, tmp_path: Path) -> None:
     numbers = itertools.count(1)
     options: list[list[str]] = []
@@ -627,15 +620,15 @@ def test_the_report_waits_for_the_jobs_of_earlier_submissions_too(write, monkeyp
     command = ["submit", write(GOOD), "--cluster", str(tmp_path / "cluster.toml")]
     output(*command, "--repeats", "1")
     (first,) = submissions()
-    arrays = [job for job in first.jobs if job.runs]
+    arrays = [job for job in first.jobs if job.tasks]
+    runs = [task.run_id for task in first.tasks if task.run_id]
     still = {f"{arrays[0].id}_0": slurm_job(f"{arrays[0].id}_0", "RUNNING", first.job_name)}
-    complete = [run for job in arrays for run in job.runs if run != arrays[0].runs[0]]
-    for run in complete:
+    for run in runs[1:]:
         RunFolder.claimed(paths.runs() / run).close("complete")
     monkeypatch.setattr(slurm_commands, "jobs", lambda ids: still)
     output(*command, "--repeats", "2")
     second = submissions()[-1]
     (waits,) = (option for option in options[-1] if option.startswith("--dependency=afterany:"))
     awaited = set(waits.partition(":")[2].split(":"))
-    assert awaited == {arrays[0].id} | {job.id for job in second.jobs if job.runs}
-    assert arrays[0].runs[0] not in [run for job in second.jobs for run in job.runs]
+    assert awaited == {arrays[0].id} | {job.id for job in second.jobs if job.tasks}
+    assert runs[0] not in [task.run_id for task in second.tasks]

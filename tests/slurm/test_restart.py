@@ -33,7 +33,7 @@ def test_a_job_of_the_next_cluster_is_not_the_one_that_had_its_id(name: str, tmp
     after = Desk(tmp_path / "desk", rehearsal.up(name, nodes=1, lasting=False))
     after.run("sbatch", "--array=0", "--output=/dev/null", "--wrap", "sleep 100")
     after.wait_for(f"{array['id']}_0", "RUNNING")
-    (line,) = [line for line in after.hpc("status").stdout.splitlines() if array["runs"][0] in line]
+    (line,) = [line for line in after.hpc("status").stdout.splitlines() if array["tasks"][0][0] in line]
     assert line.startswith("LOST")
     after.hpc("cancel", study.stem)
     assert after.state(f"{array['id']}_0") == "RUNNING", "the other job runs on"

@@ -41,7 +41,7 @@ def once(desk: Desk) -> Path:
 
 def asked(desk: Desk) -> list[str]:
     """The ids of the runs that were submitted."""
-    return [run for job in submissions(desk)[0]["jobs"] for run in job["runs"]]
+    return [run for job in submissions(desk)[0]["jobs"] for task in job["tasks"] for run in task]
 
 
 def test_a_submitted_study_ends_in_records_of_two_nodes(done: Desk) -> None:
@@ -63,7 +63,7 @@ def test_a_submitted_study_ends_in_records_of_two_nodes(done: Desk) -> None:
 def test_it_ends_in_a_report_and_a_scaling_figure(done: Desk) -> None:
     """Chained behind the runs; no other command was needed."""
     (made,) = submissions(done)
-    assert made["jobs"][-1]["runs"] == []
+    assert made["jobs"][-1]["tasks"] == []
     text = (done.results / "report/index.html").read_text()
     assert text.count("data:image/png;base64") >= 2
     figure = done.results / f"figures/{made['index']}-efficiency.pdf"

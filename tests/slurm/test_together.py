@@ -19,7 +19,7 @@ def test_two_who_submit_at_once_submit_each_run_once(desk: Desk) -> None:
     both = [subprocess.Popen(command, env=desk.environment, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     said = [process.communicate(timeout=250)[0] for process in both]
     assert [process.returncode for process in both] == [0, 0]
-    runs = [run for one in submissions(desk) for job in one["jobs"] for run in job["runs"]]
+    runs = [run for one in submissions(desk) for job in one["jobs"] for task in job["tasks"] for run in task]
     assert len(runs) == len(set(runs)) == 2, said
 
 
