@@ -158,9 +158,7 @@ def _parse(words: list[str], complete: bool) -> None:
         text = error.format_message()
         lacks = not complete and ("Missing" in text or "requires an argument" in text)
         deleted = bool(DELETED) and ("No such option" in text or "No such command" in text)
-        assert deleted or lacks or "does not exist" in text or "--cluster NAME is required" in text, (
-            f"hpc {words}: {text}"
-        )
+        assert deleted or lacks or "does not exist" in text, f"hpc {words}: {text}"
         return
     except click.exceptions.Exit:  # --help
         return

@@ -44,17 +44,9 @@ class Finite(click.FloatRange):
         return number if math.isfinite(number) else self.fail(f"{value} is not a finite number", option, context)
 
 
-def cluster_option(help: str, *, required: bool = False) -> Callable:
-    """`--cluster NAME`; the command receives `cluster_name`. Without a required one, the error lists the clusters."""
-
-    def check(context: click.Context, option: click.Parameter, name: str | None) -> str | None:
-        if required and name is None:
-            from hpc_utils.launch.cluster import known
-
-            raise click.UsageError(f"--cluster NAME is required: {', '.join(known())}, or a path to a .toml", context)
-        return name
-
-    return click.option("--cluster", "cluster_name", metavar="NAME", callback=check, help=help)
+def cluster_option(help: str) -> Callable:
+    """`--cluster NAME`; the command receives `cluster_name`, "" without one, for which `read_cluster` lists the clusters."""
+    return click.option("--cluster", "cluster_name", default="", show_default=False, metavar="NAME", help=help)
 
 
 def parameters_option(help: str = "See `hpc params`.") -> Callable:
@@ -327,18 +319,13 @@ def run_links(request: Request, *, on_nodes: bool) -> Iterator[None]:
             )
         yield
         return
-    remedy = "submit it again (in your own jobs `hpc cluster use NAME` first)"
-    if gbit is not None and named:
+    by_hand = running_cluster.by_hand if gbit is None else None  # the limit that the run's id names
+    if named != (by_hand or ""):
         raise ConfigError(
-            f"link_gbit is given, but the run was named for links of {named}: "
-            f"`hpc cluster shape --rate none`, then {remedy}"
+            f"the run was named for links of {named or 'no limit'}, not of {by_hand or 'no limit'}: submit it again (in your own jobs "
+            "`hpc cluster use NAME` first), with link_gbit after `hpc cluster shape --rate none`"
         )
-    rate = running_cluster.by_hand if gbit is None else rehearsal.rate_of(gbit)
-    if gbit is None and named != (rate or ""):
-        raise ConfigError(
-            f"the links' rate is now {rate or 'no limit'}, but the run was named for {named or 'no limit'}: "
-            f"`hpc cluster shape --rate {named or 'none'}`, or {remedy}"
-        )
+    rate = by_hand if gbit is None else rehearsal.rate_of(gbit)
     with running_cluster.holding(rate, by=request.run_id):
         yield
 

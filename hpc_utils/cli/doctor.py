@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -59,13 +59,13 @@ def measure_on_ranks(
     from hpc_utils.launch import diagnostics
 
     diagnostic = diagnostics.BENCH if arguments else diagnostics.DOCTOR
-    measuring = bench_links(cluster, f"hpc bench {arguments[0]}") if arguments and cluster else None
+    measuring = bench_links(cluster, f"hpc bench {arguments[0]}") if arguments and cluster else nullcontext()
     arguments = arguments or diagnostics.doctor_arguments(cluster)
     if not cluster:
         return diagnostics.on_this_machine(diagnostic, nproc, arguments, launcher)
     size = nodes, ranks_per_node
     output, record = diagnostics.on_cluster(
-        diagnostic, cluster, node_type, size, arguments, tell, measuring=measuring, launcher=launcher
+        diagnostic, cluster, node_type, size, arguments, tell, measuring, launcher
     )
     click.echo(output)
     return record
@@ -224,10 +224,10 @@ def bench_compute(parameters, batches, repeats):
     hpc bench compute -p workload=resnet18 -p dataset=cifar10 --batches 8,16,32,64
     """
     from hpc_utils.config import RunConfig
-    from hpc_utils.launch import diagnostics
+    from hpc_utils.doctor.bench import compute
     from hpc_utils.records.folder import read_json
 
-    path = diagnostics.compute_profile(RunConfig(**parameters), batches, repeats)
+    path = compute.profile(RunConfig(**parameters), batches, repeats, tell)
     measured = read_json(path)["batches"]
     parts = [name for name in measured[0] if name != "batch"]  # phases, or the whole step if it was captured
     rows = [[str(row["batch"]), *(f"{1e3 * median(row[part]):.2f}" for part in parts)] for row in measured]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hpc_utils import paths, toml_config
+from hpc_utils import paths
 from hpc_utils.plural import counted
 
 from .common import (
@@ -39,7 +39,6 @@ from .common import (
 )
 
 if TYPE_CHECKING:
-    from hpc_utils.launch.cluster import Cluster
     from hpc_utils.launch.live import Sample
     from hpc_utils.launch.request import Layout
     from hpc_utils.launch.status import Entry
@@ -53,7 +52,7 @@ COLOURS = {"COMPLETED": "green", "RUNNING": "cyan", "PENDING": "yellow"}
 
 @click.command()
 @click.argument("study")
-@cluster_option(CLUSTER, required=True)
+@cluster_option(CLUSTER)
 @node_type_option
 @click.option(
     "--seconds-per-epoch", type=Finite(), metavar="X",
@@ -95,7 +94,6 @@ def plan(study, cluster_name, node_type, seconds_per_epoch, gpu, as_markdown, cs
     cluster = clusters.read_cluster(cluster_name)
     node = cluster.node(node_type)
     study_file = studies.read_study_file(study)  # an unknown one is refused without a cluster, too
-    _print_misspelt(cluster, study)
     connect(cluster.rehearsal, start=False)
     cluster = as_rehearsed(cluster)
     try:
@@ -142,7 +140,7 @@ def plan(study, cluster_name, node_type, seconds_per_epoch, gpu, as_markdown, cs
 
 @click.command()
 @click.argument("study")
-@cluster_option(CLUSTER, required=True)
+@cluster_option(CLUSTER)
 @node_type_option
 @click.option("--dry-run", is_flag=True, help="Show the plan and the commands; submit nothing.")
 @variant_options
@@ -169,7 +167,6 @@ def submit(study, cluster_name, node_type, dry_run, wait, precision, at_most, va
     cluster, moved = enter_cluster(cluster_name, start=not dry_run, study=Path(study).stem)
     if marked := ", ".join(re.findall(r"^\w+(?= = .*# .*FILL IN)", clusters.file(cluster_name).read_text(), re.M)):
         warn(f"{cluster.source} marks with FILL IN: {marked}; set them, then remove the marks")
-    _print_misspelt(cluster, study)
     options["variant"] = variant
     if precision:
         target = submitting.target_on(cluster, cluster.node(node_type), Path(study).stem, variant)
@@ -206,13 +203,10 @@ def submit(study, cluster_name, node_type, dry_run, wait, precision, at_most, va
 @click.option("--all", "everything", is_flag=True, help="Include complete runs.")
 def status(study, watch, everything):
     """Show submitted runs and jobs, with remedies for failed ones."""
-    from hpc_utils.launch.status import entries
-
-    gone = connect_to_submissions(study)
     if watch:
-        _wait(study, gone)
+        _wait(study)
         return
-    status_entries = entries(study, gone=gone)
+    status_entries = _entries(study)
     if not status_entries:
         raise click.UsageError(
             f"no submission{f' of {study!r}' if study else ', and no job in the queue that was submitted in this clone'}: "
@@ -273,12 +267,11 @@ def monitor(job, once):
 def _running(job: str) -> Path:
     """The folder of the running run of that name, or of the one that this job makes; "": of the only one."""
     from hpc_utils.launch import live
-    from hpc_utils.launch.status import entries
 
     running = live.running()
     matching_runs = [run for run in running if job in ("", run.name)]
     if job and not matching_runs:
-        run_ids = {entry.run_id for entry in entries(gone=connect_to_submissions(None)) if job in _names(entry)}
+        run_ids = {entry.run_id for entry in _entries() if job in _names(entry)}
         matching_runs = [run for run in running if run.name in run_ids]
     if not matching_runs:
         raise click.UsageError(f"no run{job and f' {job}'} is running")
@@ -307,18 +300,14 @@ def _sample_cells(sample: Sample) -> list[str]:
 @click.option("-n", "--lines", default=40, help="Last lines of each log; 0: all.")
 def logs(target, lines):
     """Show the logs of a run, a job, or the failed runs of a study."""
-    from hpc_utils.launch.status import entries
-
-    gone = connect_to_submissions(None)
-    matching_entries = [entry for entry in entries(gone=gone) if target in _names(entry)]
-    of_study = [] if matching_entries else entries(target, gone=gone)
-    matching_entries = matching_entries or [entry for entry in of_study if entry.has_failed]
+    matching_entries = [entry for entry in _meant(target, _entries()) if entry.has_failed or target in _names(entry)]
     files = [entry.log for entry in matching_entries if entry.log.is_file()]
     for run in sorted({target, *(entry.run_id for entry in matching_entries)}):
         files += sorted(paths.runs().glob(f"{run}/logs/*.log"))
     if not files:
-        reason = f"no run of {target!r} has failed" if of_study else f"no log of {target!r}"
-        raise click.UsageError(f"{reason}: give a run, a job, or a study (`hpc status --all` lists them)")
+        raise click.UsageError(
+            f"no log of {target!r}: give a run, a job, or a study with failed runs (`hpc status --all` lists them)"
+        )
     for path in files:
         click.secho(f"==> {path}", bold=True)
         click.echo("\n".join(path.read_text(errors="replace").splitlines()[-lines:]))
@@ -329,21 +318,32 @@ def logs(target, lines):
 def cancel(targets):
     """Cancel the jobs of a study, or jobs by their ids. Runs write a checkpoint first; `hpc retry` resumes them."""
     from hpc_utils.launch import slurm_commands
-    from hpc_utils.launch.status import entries
-    from hpc_utils.launch.submit import submissions
 
-    status_entries = entries(gone=connect_to_submissions(None))
+    status_entries = _entries()
     chosen = set()
     for word in targets:
-        names = {word, *(submission.index for submission in submissions(word))}
-        meant = [entry for entry in status_entries if names & {entry.study, *_names(entry)}]
-        if not meant:
+        if not (meant := _meant(word, status_entries)):
             raise click.UsageError(
                 f"no job of {word!r}: give a study, a run or a job (`hpc status --all` lists them)"
             )
         chosen |= {entry.job for entry in meant if not entry.is_over}
     slurm_commands.scancel(sorted(chosen))
     click.echo(f"{len(chosen)} cancelled")
+
+
+def _entries(study: str | None = None) -> list[Entry]:
+    """`launch.status.entries`, on the clusters that are up."""
+    from hpc_utils.launch.status import entries
+
+    return entries(study, gone=connect_to_submissions(study))
+
+
+def _meant(word: str, entries: list[Entry]) -> list[Entry]:
+    """Those of a study, a run or a job."""
+    from hpc_utils.launch.submit import submissions
+
+    names = {word, *(submission.index for submission in submissions(word))}
+    return [entry for entry in entries if names & {entry.study, *_names(entry)}]
 
 
 def _names(entry: Entry) -> set[str]:
@@ -357,10 +357,8 @@ def retry(study):
     """Submit failed and cancelled runs again. They resume from their checkpoints."""
     from hpc_utils.launch import cluster as clusters
     from hpc_utils.launch import submit as submitting
-    from hpc_utils.launch.status import entries
     from hpc_utils.records.folder import state
 
-    gone = connect_to_submissions(study)
     submitted = submitting.submissions(study)
     if not submitted:
         raise click.UsageError(f"no submission{f' of {study!r}' if study else ''}")
@@ -382,7 +380,7 @@ def retry(study):
         if resubmission:
             click.echo(f"{index}: {draft.runs} submitted again: {', '.join(resubmission.job_ids)}")
             continue
-        advice = next((entry.advice for entry in entries(index, gone=gone) if entry.run_id == "report"), "")
+        advice = next((entry.advice for entry in _entries(index) if entry.run_id == "report"), "")
         click.echo(f"{index}: nothing to submit again{advice and f'; for its report {advice}'}")
 
 
@@ -405,14 +403,6 @@ def pull(source, dry_run, no_profiles):
         f"{counted(len(done.fetched), 'run')} {verb}, {done.present} were here, {done.unfinished} are not complete there"
     )
     sys.exit(1 if done.refused else 0)
-
-
-def _print_misspelt(cluster: Cluster, study: str) -> None:
-    """The sections of a cluster file whose studies seem to be misspelt."""
-    known_studies = {"all", Path(study).stem, *paths.study_files()}
-    for name in sorted(cluster.studies.keys() - known_studies):
-        if meant := toml_config.nearest(name, known_studies, cutoff=0.7):
-            warn(f"{cluster.source} has [studies.{name}], which is no study: did you mean {meant}?")
 
 
 def _print_draft(draft: Draft) -> None:
@@ -444,10 +434,11 @@ def _print_counts(entries: list[Entry]) -> None:
     click.echo(", ".join(f"{number} {state}" for state, number in counts.items()))
 
 
-def _wait(study: str | None, gone: tuple[str, ...] = ()) -> list[Entry]:
+def _wait(study: str | None) -> list[Entry]:
     """Print each change of state until all runs have ended."""
     from hpc_utils.launch.status import entries
 
+    gone = connect_to_submissions(study)
     before: dict[tuple[str, str], str] = {}
     while True:
         status_entries = entries(study, gone=gone)

@@ -244,7 +244,7 @@ class Cluster(Strict):
             raise ValueError(f"default: no [nodes.{self.default}]; {toml_config.hint(self.default, self.nodes)}")
         studies = {"all", *paths.study_files()}  # another clone may have more
         for name in self.studies.keys() - studies:
-            if near := toml_config.nearest(name, studies, cutoff=0.8):
+            if near := toml_config.nearest(name, studies, cutoff=0.75):
                 raise ValueError(f"[studies.{name}]: no such study; did you mean {near}?")
         for name, node in self.nodes.items():
             node._name = name

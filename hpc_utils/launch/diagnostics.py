@@ -10,16 +10,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from hpc_utils import paths, workspace
-from hpc_utils.config import ConfigError, RunConfig
 from hpc_utils.doctor.bench import GRACE, LIMIT
 from hpc_utils.doctor.check import SECONDS
 from hpc_utils.launcher import load_launcher
-from hpc_utils.records.compute_profile import not_plain
 from hpc_utils.records.folder import read_json
 from hpc_utils.workspace import Launch
 
@@ -60,7 +58,7 @@ DOCTOR = Diagnostic("hpc_utils.doctor", "doctor.sbatch", SECONDS + LATE)
 BENCH = Diagnostic("hpc_utils.doctor.bench", "bench.sbatch", LIMIT, GRACE)
 
 
-def doctor_arguments(cluster: Cluster | None = None) -> list[str]:
+def doctor_arguments(cluster: Cluster | None) -> list[str]:
     """The doctor's arguments for a cluster, or (None) for this machine."""
     if cluster:
         return [f"--link-gbit={cluster.network.link_gbit}", f"--torch={cluster.software.torch}"]
@@ -69,9 +67,9 @@ def doctor_arguments(cluster: Cluster | None = None) -> list[str]:
     return [f"--inherited={','.join(inherited)}", f"--torch={_build(environment.get('HPC_CLUSTER', ''))}"]
 
 
-def on_this_machine(what: Diagnostic, nproc: int, arguments: Sequence[str], launcher: str = "") -> dict[str, Any]:
+def on_this_machine(what: Diagnostic, nproc: int, arguments: Sequence[str], launcher: str) -> dict[str, Any]:
     """Run it on `nproc` ranks, which print their findings; returns the record of rank 0. `launcher`: of a loop,
-    `module:Class`.
+    `module:Class`, or "".
 
     Raises:
         NoReport: the ranks ended without a record; the error includes their output.
@@ -106,9 +104,8 @@ def on_cluster(
     layout: tuple[int, int],
     arguments: Sequence[str],
     tell: Callable[[str], None],
-    *,
-    measuring: AbstractContextManager[None] | None = None,
-    launcher: str = "",
+    measuring: AbstractContextManager[None],
+    launcher: str,
 ) -> tuple[str, dict[str, Any]]:
     """Run it in a job, and wait; returns (output of the job, record of rank 0).
 
@@ -117,7 +114,7 @@ def on_cluster(
         tell: called with a line when the job is submitted.
         measuring: entered when the job starts, not while it waits in the queue, and left when it is over; if it
             cannot be entered, the job is cancelled.
-        launcher: of a loop, `module:Class`.
+        launcher: of a loop, `module:Class`, or "".
 
     Raises:
         ClusterError, SlurmError: no such type of node, more ranks than it has devices, or Slurm refused the job.
@@ -144,7 +141,7 @@ def on_cluster(
     tell(f"job {job} on {job_layout.nodes} x {job_layout.ranks_per_node} ranks; waiting for it to start and end")
     try:
         slurm_commands.wait(job, until_it_runs=True)
-        with measuring or nullcontext():
+        with measuring:
             state = slurm_commands.wait(job)
     except BaseException:  # Ctrl-C, or what it measures is in use
         slurm_commands.scancel([job])
@@ -157,22 +154,6 @@ def on_cluster(
 
 def _all_arguments(arguments: Sequence[str], launcher: str, copy: Path) -> list[str]:
     return [*arguments, *([f"--launcher={launcher}"] if launcher else ()), f"--copy={copy}"]
-
-
-def compute_profile(config: RunConfig, batches: Sequence[int], repeats: int) -> Path:
-    """Measure the compute profile of a model in this process, on one device, as a rank would; the record's path.
-
-    Raises:
-        ConfigError: there is nothing to compute, or no batch to compute it on.
-        DataError: the data set is not here.
-    """
-    if turned := not_plain(config):
-        raise ConfigError(f"{', '.join(turned)}: a compute profile is of the plain step")
-    if min(batches, default=0) < 1:
-        raise ConfigError(f"batches {list(batches)}: a step has at least one sample")
-    from hpc_utils.doctor.bench import compute
-
-    return compute.profile(config, sorted(set(batches)), repeats, lambda line: print(line, file=sys.stderr))
 
 
 def _build(hardware: str) -> str:

@@ -128,7 +128,9 @@ def _first_cause(reason: str, log: str) -> Finding | None:
     scancel does.
     """
     finding = symptoms.first_cause(f"{reason}\n{log}", failed=True)
-    return symptoms.first_cause(reason) if finding and finding.kind == Kind.VAGUE and _RAISED.match(reason) else finding
+    if finding and finding.kind == Kind.VAGUE and _RAISED.match(reason):
+        return symptoms.first_cause(reason)
+    return finding
 
 
 def _silent(run: Path, failures: Sequence[tuple[int, int]], reported: set[int]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import socket
 import sys
@@ -55,7 +54,7 @@ def together(group: Sequence[Todo], place: Place) -> Iterator[Failure]:
 
         session = turns.Session(received, place.host)
         lives = [
-            (request, functools.partial(_begin, request, again, place, number, received, session.address))
+            (request, _life(request, again, place.part(request.layout, number), received, session.address))
             for number, (request, again) in enumerate(group)
         ]
         outcomes = session.run(lives, watch)
@@ -71,12 +70,11 @@ def together(group: Sequence[Todo], place: Place) -> Iterator[Failure]:
         yield from alone(run, place)
 
 
-def _begin(
-    request: Request, redo: bool, place: Place, number: int, received: Sequence[Signals], address: str
+def _life(
+    request: Request, redo: bool, place: Place, received: Sequence[Signals], address: str
 ) -> Generator[None, float, Path]:
-    place = place.part(request.layout, number)
     local.require_startable(request, place, redo=redo)
-    return local.attend(request, received, place, redo=redo, turns=address)
+    return (yield from local.attend(request, received, place, redo=redo, turns=address))
 
 
 def alone(run: Todo, place: Place) -> Iterator[Failure]:

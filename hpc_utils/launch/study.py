@@ -42,7 +42,7 @@ from .local import Place
 from .measure import show
 from .parameters import defaults, find_notebook
 from .request import Request, prepare
-from .target import Target
+from .target import PLAIN, UNCHANGED, Target
 
 
 class StudyError(ValueError):
@@ -356,7 +356,7 @@ def plan(
 def _described(study: Study, target: Target) -> Study:
     """The study with what the target changes in its title and text; options of the device only if a command gives them."""
     values = _values(study, target)
-    former = _values(study, replace(target, series=(), ranks=None, parameters={}, parameters_of={}, matrix={}))
+    former = _values(study, replace(target, overrides=UNCHANGED, variant=PLAIN))
     changes = [name for name, text in values.items() if text != former.get(name, "")]
     by_command = [
         name for name in changes if name in target.variant.parameters or (name == "ranks" and target.variant.ranks)
@@ -402,11 +402,12 @@ def _configurations(study: Study, target: Target) -> Iterator[_Configuration]:
     Raises:
         StudyError: a command gives a value of what the study varies.
     """
-    for series in target.series or study.series:
-        shared = study.parameters | series.parameters | dict(target.parameters)
-        for names, parameters in target.parameters_of.items():
-            shared |= {**parameters, **target.variant.parameters} if re.fullmatch(names, series.name) else {}
-        matrix = {name: target.matrix.get(name, values) for name, values in series.matrix.items()}
+    for series in target.overrides.series or study.series:
+        shared = study.parameters | series.parameters | target.overrides.parameters
+        for names, parameters in target.overrides.parameters_of.items():
+            shared |= parameters if re.fullmatch(names, series.name) else {}
+        shared |= dict(target.variant.parameters)
+        matrix = {name: target.overrides.matrix.get(name, values) for name, values in series.matrix.items()}
         if varied := sorted(matrix.keys() & target.variant.parameters.keys()):
             raise StudyError(
                 f"-p {varied[0]}: series {series.name!r} measures {matrix[varied[0]]}; `hpc study run` and `hpc submit` choose with --only {varied[0]}=VALUE"
@@ -434,7 +435,7 @@ def _refusal(study: Study, target: Target) -> Callable[[Mapping[str, Any]], str]
 
 def _ablated(study: Study, target: Target, changes: Mapping[str, Any]) -> dict[str, Any]:
     """The plain loop on the target with `changes`; no target replaces the ablation's own parameters."""
-    return _plain(study.parameters | dict(target.parameters) | study.ablation.parameters | changes)
+    return _plain(study.parameters | target.parameters | study.ablation.parameters | changes)
 
 
 def _plain(parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -500,16 +501,13 @@ def execute(
     process here measures is waited for. All ranks are forked from one forkserver, unless `cold`.
 
     Raises:
-        StudyError: as `plan`, or nothing of it can be run here.
+        StudyError: as `plan`, or no run is possible here.
         RunsFailed: after all others are complete.
         RunStopped: a signal stopped this process; the other runs are not started.
     """
     study_plan = plan(name, target, further=further)
+    study_plan.require_points("this machine")
     requests = study_plan.requests
-    if not requests:
-        raise StudyError(
-            "\n".join([f"{study_plan.name}: nothing of it can be measured here", *study_plan.impossible])
-        )
     # Each with whether it is measured again although it is complete.
     todo = [(r, redo or r.state == "complete") for r in study_plan.to_do(redo=redo, outdated=outdated, only=only)]
     complete = sum(request.state == "complete" for request in requests)

@@ -238,8 +238,7 @@ def target_on(cluster: Cluster, node: NodeType, study_name: str, variant: Varian
             f"{cluster.source}: nodes.{node.name}: most_nodes is 0: give how many nodes a job may have (`sinfo`, `sacctmgr show qos`)"
         )
     overrides = cluster.overrides(study_name, node.name)
-    parameters = overrides.parameters | dict(variant.parameters)
-    ranks = variant.ranks or overrides.ranks
+    share = variant.parameters.get("cores_per_rank", overrides.parameters.get("cores_per_rank"))
     command = ["hpc", "submit", "STUDY", "--cluster", cluster.source, "--nodes-of", node.name, *variant.options]
     most_nodes = len(slurm_commands.nodes(node.partition)) if cluster.rehearsal else node.most_nodes
     fixed_links = Target.fixed_links
@@ -251,7 +250,7 @@ def target_on(cluster: Cluster, node: NodeType, study_name: str, variant: Varian
         fixed_links = f"they are limited to {links} by hand: `hpc cluster shape --rate none` lifts that"
     return Target(
         hardware=cluster.hardware_id(node.name),
-        ranks_per_node=job_environment.ranks_per_node(cluster, node, parameters.get("cores_per_rank")),
+        ranks_per_node=job_environment.ranks_per_node(cluster, node, share),
         most_nodes=most_nodes or None,
         cores=job_environment.ranks_per_node(cluster, node) if cluster.rehearsal else node.cores,
         precisions=node.precisions,
@@ -260,12 +259,7 @@ def target_on(cluster: Cluster, node: NodeType, study_name: str, variant: Varian
         fixed_links=fixed_links,
         is_here=cluster.rehearsal,
         in_container=bool(cluster.software.container),
-        series=tuple(overrides.series),
-        ranks=tuple(ranks) if ranks else None,
-        repeats=variant.repeats or overrides.repeats,
-        parameters=parameters,
-        parameters_of=overrides.parameters_of,
-        matrix=overrides.matrix,
+        overrides=overrides,
         variant=variant,
         command=shlex.join(command),
         setup=cluster.machine.setup,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,8 @@ from hpc_utils import capability, device_share, launcher, profilers, provenance
 from hpc_utils.allreduce_cost import evenly
 from hpc_utils.config import ConfigError
 from hpc_utils.plural import counted
-from hpc_utils.records.study import Series
 
+from .cluster import Overrides
 from .parameters import options
 from .request import Layout
 
@@ -44,6 +44,7 @@ class Variant:
 
 
 PLAIN = Variant()
+UNCHANGED = Overrides()
 
 
 @dataclass(frozen=True)
@@ -59,8 +60,7 @@ class Target:
             as h200.
         fixed_links: why the nodes' links cannot be limited for a run; "" if they can.
         is_here: whether this machine's own devices compute. in_container: whether ranks have a container's Python.
-        series, ranks, repeats, parameters, matrix: replace the study's; those of the `variant` included.
-        parameters_of: {expression: parameters of the series whose names match it}.
+        overrides: what the cluster file changes of the study. variant: what the command changes, which counts more.
         command: runs the study STUDY there, after the commands `setup`. cluster_file: it describes the nodes.
     """
 
@@ -74,12 +74,7 @@ class Target:
     fixed_links: str = "its links are fixed; a rehearsal cluster's can be limited"
     is_here: bool = False
     in_container: bool = False
-    series: tuple[Series, ...] = ()
-    ranks: tuple[int, ...] | None = None
-    repeats: int | None = None
-    parameters: Mapping[str, Any] = field(default_factory=dict)
-    parameters_of: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    matrix: Mapping[str, list[Any]] = field(default_factory=dict)
+    overrides: Overrides = UNCHANGED
     variant: Variant = PLAIN
     command: str = ""
     setup: tuple[str, ...] = ()
@@ -89,11 +84,28 @@ class Target:
     def here(cls, variant: Variant = PLAIN) -> Target:
         """This machine, on which the launcher runs."""
         return cls(
-            provenance.hardware_id(), cores=len(provenance.core_groups()), is_here=True, ranks=variant.ranks,
-            parameters=variant.parameters, repeats=variant.repeats, variant=variant,
+            provenance.hardware_id(),
+            cores=len(provenance.core_groups()),
+            is_here=True,
+            variant=variant,
             command=shlex.join(["hpc", "study", "run", "STUDY", *variant.options]),
             gpu=next((str(gpu.name) for gpu in provenance.hardware().gpus), ""),
-        )  # fmt: skip
+        )
+
+    @property
+    def ranks(self) -> Sequence[int] | None:
+        """Instead of those of every series but of one process."""
+        return self.variant.ranks or self.overrides.ranks
+
+    @property
+    def repeats(self) -> int | None:
+        """Instead of the study's."""
+        return self.variant.repeats or self.overrides.repeats
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Of every run; an ablation keeps its values."""
+        return self.overrides.parameters | dict(self.variant.parameters)
 
     def layout(self, ranks: int, most: int | None = None) -> Layout:
         """`ranks` on as few nodes as hold them evenly, at most `most` on each even where more would fit: 12 by 8 is

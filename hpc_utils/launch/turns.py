@@ -16,7 +16,7 @@ import random
 import secrets
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, Listener, wait
@@ -36,7 +36,7 @@ LOOK = 1.0  # s between looks at each run: for signals, and for ranks that have 
 ROOM = 1.5  # times the memory that the largest run took must be free for another one
 
 
-Life = Callable[[], Generator[None, float, Path]]  # begins `local.attend`
+Life = Generator[None, float, Path]  # of `local.attend`
 
 
 def refusal(request: Request) -> str:
@@ -55,7 +55,7 @@ def refusal(request: Request) -> str:
 
 @dataclass
 class Member:
-    """A run that takes turns: its life (`local.attend`), and a connection to each of its ranks.
+    """A run that takes turns: its life, and a connection to each of its ranks.
 
     Attributes:
         waiting: the ranks that wait for their turn. steps: of an epoch. step_seconds: T of a step in the round before.
@@ -63,7 +63,7 @@ class Member:
     """
 
     request: Request
-    life: Generator[None, float, Path] | None = None
+    life: Life
     ranks: dict[int, Connection] = field(default_factory=dict)
     waiting: set[int] = field(default_factory=set)
     steps: int = 1
@@ -78,17 +78,8 @@ class Member:
         """Whether all of its ranks wait for their turn."""
         return len(self.waiting) == self.request.layout.ranks
 
-    def begin(self, begin: Life) -> None:
-        """Start its ranks."""
-        try:
-            self.life = begin()
-            next(self.life)
-        except Exception as error:
-            self.is_over = True
-            self.error = error
-
-    def look(self, seconds: float = 0.0) -> None:
-        """Look after its ranks, for at most so long."""
+    def look(self, seconds: float | None = 0.0) -> None:
+        """Look after its ranks, for at most so long; None, the first time: start them."""
         self.looked = time.monotonic()
         try:
             self.life.send(seconds)
@@ -146,9 +137,9 @@ class Session:
         return f"{host} {port} {self._key.hex()}"
 
     def run(
-        self, runs: Sequence[tuple[Request, Life]], watch: Callable[[int, int], None]
+        self, runs: Iterable[tuple[Request, Life]], watch: Callable[[int, int], None]
     ) -> dict[str, Exception | None]:
-        """Make the runs, each a request and what begins its life with this `address`.
+        """Make the runs, each a request and its life with this `address`, which has not begun.
 
         Args:
             watch: called with each round's number and an estimate of how many there are.
@@ -160,10 +151,10 @@ class Session:
         free = _free_memory()
         largest = [0] * len(free)
         try:
-            for request, begin in runs:
+            for request, life in runs:
                 if self._received or any(size < ROOM * most for size, most in zip(free, largest, strict=True)):
                     break
-                self._admit(request, begin)
+                self._admit(Member(request, life))
                 before = free
                 free = _free_memory()
                 largest = [max(most, then - now) for most, then, now in zip(largest, before, free, strict=True)]
@@ -185,17 +176,16 @@ class Session:
             except OSError:  # closed
                 return
 
-    def _admit(self, request: Request, begin: Life) -> None:
+    def _admit(self, member: Member) -> None:
         """Start a run, and wait until all of its ranks wait for their first turn, or it has ended."""
-        member = Member(request)
         self._members.append(member)
-        member.begin(begin)
-        while len(member.ranks) < request.layout.ranks and not member.is_over:
+        member.look(None)
+        while len(member.ranks) < member.request.layout.ranks and not member.is_over:
             member.look(local.POLL)
             with contextlib.suppress(queue.Empty, EOFError, OSError):
                 connection = self._arrivals.get_nowait()
                 message = json.loads(connection.recv_bytes())
-                if message["run"] == str(request.path):  # else of a run that has failed as it started
+                if message["run"] == str(member.request.path):  # else of a run that has failed as it started
                     member.ranks[message["rank"]] = connection
         self._until_ready(member)
 

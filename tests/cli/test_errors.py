@@ -46,7 +46,7 @@ def test_a_file_system_error_names_the_file_and_others_keep_their_traceback(
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (["submit", "laptop"], 2, "--cluster NAME is required: ibex, "),
+        (["submit", "laptop"], 2, "no cluster '': known are ibex, "),
         (["export", "laptop-efficiency", "--results", "epyc-2core", "--output", "{}/figures"], 1, "error: {}"),
         (["export"], 2, "either a FIGURE or --list"),
         (["cancel", "strogn"], 2, "no job of 'strogn'"),

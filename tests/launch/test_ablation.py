@@ -8,6 +8,7 @@ import pytest
 
 from hpc_utils import datasets, paths, provenance
 from hpc_utils.launch import study as studies
+from hpc_utils.launch.cluster import Overrides
 from hpc_utils.launch.target import Target
 from hpc_utils.records import read_study
 
@@ -91,9 +92,8 @@ def test_a_step_that_cannot_be_run_is_named_and_left_out_above_it(write, monkeyp
 
 
 def test_a_place_changes_the_plain_loop_and_no_step(write) -> None:
-    place = Target(
-        "there", parameters={"epochs": 1, "channels_last": False}, matrix={"precision": ["fp16"]}, ranks=(1, 2)
-    )
+    parameters = {"epochs": 1, "channels_last": False}
+    place = Target("there", overrides=Overrides(parameters=parameters, matrix={"precision": ["fp16"]}, ranks=[1, 2]))
     plan = studies.plan(write(LADDER), place)
     assert changed(plan)["upto-layout"] == ("device", "bf16", True)
     assert {(p.ranks, p.request.config.epochs) for p in plan.points} == {(1, 1)}

@@ -23,8 +23,14 @@ slurmstepd: error: *** STEP 7.0 ON node1 CANCELLED AT 2026-11-21T09:00:00 ***
 def test_the_last_line_that_matters_is_the_error_not_what_came_of_it(tmp_path: Path) -> None:
     log = tmp_path / "7.log"
     log.write_text(LOG)
-    assert failure.explain_job("FAILED", "", log)[1] == "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
-    assert failure.explain_job("FAILED", "rank 1 raised ValueError: x\nTraceback", log)[1] == "rank 1 raised ValueError: x"
+    assert (
+        failure.explain_job("FAILED", "", log)[1]
+        == "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+    )
+    assert (
+        failure.explain_job("FAILED", "rank 1 raised ValueError: x\nTraceback", log)[1]
+        == "rank 1 raised ValueError: x"
+    )
     assert failure.explain_job("FAILED", "", tmp_path / "missing")[1] == ""
 
 

@@ -44,7 +44,7 @@ def plan(results: Path, monkeypatch: pytest.MonkeyPatch):
     def plan(study: str, name: str, node_type: str = "", **place) -> studies.Plan:
         found = clusters.read_cluster(name)
         node = found.node(node_type)
-        here = {name: value for name, value in found.overrides(study, node.name) if name != "nodes"}
+        here = {"overrides": found.overrides(study, node.name)}
         known = {"ranks_per_node": node.ranks, "most_nodes": node.most_nodes or None, "precisions": node.precisions}
         return studies.plan(study, Target("here", **known | here | place))
 

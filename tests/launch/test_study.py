@@ -17,6 +17,7 @@ from hpc_utils.config import RunConfig, parse_assignments
 from hpc_utils.launch import cluster as clusters
 from hpc_utils.launch import slurm_commands, status, submit
 from hpc_utils.launch import study as studies
+from hpc_utils.launch.cluster import Overrides
 from hpc_utils.launch.request import Layout, prepare
 from hpc_utils.launch.submit import ARRAY, Submission, _groups, queued, read_task, submissions, write_points
 from hpc_utils.launch.target import Target, Variant
@@ -87,7 +88,8 @@ def test_no_configuration_is_always_measured_first(write) -> None:
 
 
 def test_a_target_with_nodes_lays_ranks_out_and_lists_what_it_cannot_run(write) -> None:
-    place = Target("tiny-gpu", ranks_per_node=2, most_nodes=2, ranks=(1, 2, 3, 4, 8), repeats=1, precisions=["fp32"])
+    overrides = Overrides(ranks=[1, 2, 3, 4, 8], repeats=1)
+    place = Target("tiny-gpu", ranks_per_node=2, most_nodes=2, overrides=overrides, precisions=["fp32"])
     text = GOOD.replace("global_batch = 64", "global_batch = 48")
     plan = studies.plan(write(text), place)
     strong = [p for p in plan.points if p.series == "strong"]
@@ -279,7 +281,7 @@ def test_a_wrong_file_is_refused_by_file_key_and_what_is_allowed(write, wrong: s
 
 def test_each_rate_of_the_links_is_forecast_where_there_are_links(write) -> None:
     rates = GOOD.replace('{ precision = ["fp32", "bf16"] }', '{ link_gbit = [1, 0.3, "none"] }')
-    target = Target("h", ranks_per_node=1, fixed_links="", repeats=1)
+    target = Target("h", ranks_per_node=1, fixed_links="", variant=Variant(repeats=1))
     found = studies.forecast(studies.plan(write(rates.partition('[[series]]\nname = "weak"')[0]), target))
     assert [(one["world_size"], one["link_gbit"]) for one in found] == [
         (1, None), (2, 1), (1, None), (2, 0.3), (1, None), (2, None),
@@ -445,7 +447,7 @@ def test_nothing_is_planned_where_the_nodes_of_a_job_are_unknown_or_too_few(writ
 def test_a_variant_has_typed_values_and_none_of_what_the_study_varies(write) -> None:
     study = write(GOOD)
     seeds = Variant("v", parse_assignments(["seed=5", "threads_per_rank=2"]))
-    plan = studies.plan(study, Target("there", ranks_per_node=4, variant=seeds, parameters=seeds.parameters))
+    plan = studies.plan(study, Target("there", ranks_per_node=4, variant=seeds))
     assert {(p.repeat, p.request.config.seed, p.request.config.threads_per_rank) for p in plan.points} == {
         (1, 5, 2),
         (2, 6, 2),
@@ -458,7 +460,7 @@ def test_a_misspelt_study_of_a_cluster_file_is_named(write, tmp_path: Path) -> N
     cluster = tmp_path / "cluster.toml"
     cluster.write_text(CLUSTER + "[studies.waek]\nranks = [1]\n[studies.mine-too]\nranks = [1]\n")
     done = CliRunner().invoke(main, ["submit", "--dry-run", write(GOOD), "--cluster", str(cluster)])
-    assert done.exit_code == 0 and "waek" in done.stderr and "mine-too" not in done.stderr
+    assert done.exit_code == 2 and "waek" in done.stderr and "mine-too" not in done.stderr
 
 
 def test_only_the_chosen_runs_are_to_do(write) -> None:

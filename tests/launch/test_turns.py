@@ -235,6 +235,6 @@ def test_a_stranger_and_a_dead_rank_of_another_run_disturb_no_session(here: Benc
     with Client((host, int(port)), authkey=bytes.fromhex(key)) as dead:
         dead.send_bytes(b'{"run": "failed as it started", "rank": 0}')
     request = prepare(here.notebook(TRAIN), {"parallel": "none"}, Layout())
-    outcomes = session.run([(request, lambda: local.attend(request, [], turns=session.address))], lambda *_: None)
+    outcomes = session.run([(request, local.attend(request, [], turns=session.address))], lambda *_: None)
     assert outcomes == {request.run_id: None}
     assert state(request.path) == "complete"

@@ -20,7 +20,11 @@ def test_runs_of_a_repeat_take_turns_in_one_job(desk: Desk) -> None:
     assert job["tasks"] == [0, 0] and report["tasks"] == []
     record_set = records.load(desk.results)
     runs = record_set.runs
-    assert not record_set.refused and not record_set.unfinished and set(runs.run_id) == set(sum(job["tasks"], []))
+    assert (
+        not record_set.refused
+        and not record_set.unfinished
+        and set(runs.run_id) == {run for task in job["tasks"] for run in task}
+    )
     assert sorted(runs.nodes) == [1, 2]
     rounds = records.load_rounds(runs, desk.results)
     assert rounds.session.nunique() == 1 and set(rounds.run_id) == set(runs.run_id)

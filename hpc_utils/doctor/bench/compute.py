@@ -18,9 +18,9 @@ from typing import Any, TypeVar
 from torch import Tensor
 
 from hpc_utils import provenance, source_code
-from hpc_utils.config import RunConfig
+from hpc_utils.config import ConfigError, RunConfig
 from hpc_utils.records import probes
-from hpc_utils.records.compute_profile import KIND, computed
+from hpc_utils.records.compute_profile import KIND, computed, not_plain
 from hpc_utils.train import compilation, precision
 from hpc_utils.train.loop import Trainer
 from hpc_utils.train.ranks import Ranks, setup
@@ -34,12 +34,21 @@ REPLAYS = 20  # whose mean is one measurement of a captured step
 
 
 def profile(config: RunConfig, batches: Sequence[int], repeats: int, tell: Callable[[str], None]) -> Path:
-    """Measure `repeats` steps at each of `batches`, interleaved, and write the record; its path.
+    """Measure `repeats` steps at each of `batches`, interleaved, as a rank in this process; write the record; its path.
 
     Args:
         config: what is computed; the number of epochs and the layout do not matter.
         tell: called with a line after each repeat.
+
+    Raises:
+        ConfigError: there is nothing to compute, or no batch to compute it on.
+        DataError: the data set is not here.
     """
+    if turned := not_plain(config):
+        raise ConfigError(f"{', '.join(turned)}: a compute profile is of the plain step")
+    batches = sorted(set(batches))
+    if not batches or batches[0] < 1:
+        raise ConfigError(f"batches {batches}: a step has at least one sample")
     single_device = {"parallel": "none", "global_batch": max(batches), "batch_per_device": None}
     config = config.model_copy(update=single_device | {"evaluate_every": 0, "link_gbit": None})
     with (
