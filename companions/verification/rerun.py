@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -113,7 +114,7 @@ def execute(
             say(f"[{number}/{repeats}] {request.run_id}, into {results}")
             try:
                 with local.follow(request, lines=False) as watch:
-                    local.run(request, redo=request.state == "complete", watch=watch)
+                    local.run(replace(request, redo=request.state == "complete"), watch=watch)
             except local.RunStopped:
                 raise
             except local.RunFailed as error:

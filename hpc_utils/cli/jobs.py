@@ -282,16 +282,16 @@ def _running(job: str) -> Path:
 
 def _sample_cells(sample: Sample) -> list[str]:
     """The cells of a sample, by `SAMPLED`; "": not recorded."""
+    from hpc_utils.launch.live import COUNTERS
 
-    def cell(form: str, value: float | None, unit: float = 1) -> str:
-        return "" if value is None else form.format(value / unit)
+    def cell(form: str, name: str, unit: float = 1) -> str:
+        return form.format(sample.values[name] / unit) if name in sample.values else ""
 
-    values = sample.values
-    memory = cell("{:.1f} GiB", values.get("memory_used_bytes", values.get("rss_bytes")), 2**30)
-    memory += cell(" of {:.1f}", values.get("memory_total_bytes"), 2**30)
-    busy = cell("{:.0f} %", values.get("utilization_percent"))
-    power = cell("{:.0f} W", values.get("power_watts"))
-    rates = [cell("{:.1f} MB/s", rate, 1e6) for rate in sample.rates]
+    memory = cell("{:.1f} GiB", "memory_used_bytes", 2**30) or cell("{:.1f} GiB", "rss_bytes", 2**30)
+    memory += cell(" of {:.1f}", "memory_total_bytes", 2**30)
+    busy = cell("{:.0f} %", "utilization_percent")
+    power = cell("{:.0f} W", "power_watts")
+    rates = [cell("{:.1f} MB/s", name, 1e6) for name in COUNTERS]
     return [sample.host, sample.device, busy, memory, power, *rates]
 
 

@@ -6,6 +6,7 @@ import itertools
 import shutil
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from hpc_utils import paths
 from .common import FILE, parameters_option, run_links, tell
 
 if TYPE_CHECKING:
+    from hpc_utils.launch.local import Place
     from hpc_utils.launch.request import Request
 
 
@@ -39,7 +41,7 @@ def run(notebook, nproc, nodes, parameters, redo, cold, launcher):
     """
     from hpc_utils import profilers
     from hpc_utils.config import ConfigError
-    from hpc_utils.launch import forkserver
+    from hpc_utils.launch import forkserver, local
 
     if launcher and not shutil.which(launcher[0]):
         raise ConfigError(f"{launcher[0]!r} is not a program; parameters are given as -p name=value")
@@ -51,7 +53,7 @@ def run(notebook, nproc, nodes, parameters, redo, cold, launcher):
     from hpc_utils.launch.request import Layout, prepare
 
     request = prepare(notebook, parameters, Layout(nodes, nproc), imports=not launcher)
-    _execute(request, redo, launcher, cold=cold)
+    _execute(replace(request, redo=redo), local.Place(launcher, cold, _is_gone))
 
 
 @click.command(hidden=True)
@@ -64,22 +66,23 @@ def point(points, number, launcher):
     from hpc_utils.launch.submit import read_task
 
     todo = read_task(points, number)
+    place = local.Place(launcher, is_gone=_is_gone)
     if len(todo) == 1:
-        _execute(*todo[0], launcher)
+        _execute(todo[0], place)
         return
-    failures = list(measure.together(todo, local.Place(launcher, is_gone=_is_gone)))
+    failures = list(measure.together(todo, place))
     for _, error in failures:
         raise error
-    for request, _ in todo:
+    for request in todo:
         click.echo(request.path)
 
 
-def _execute(request: Request, redo: bool, launcher: tuple[str, ...], *, cold: bool = False) -> None:
+def _execute(request: Request, place: Place) -> None:
     from hpc_utils.launch import local
 
     try:
-        with local.follow(request) as watch, run_links(request, on_nodes=bool(launcher)):
-            path = local.run(request, local.Place(launcher, cold, _is_gone), redo=redo, watch=watch)
+        with local.follow(request) as watch, run_links(request, on_nodes=bool(place.launcher)):
+            path = local.run(request, place, watch=watch)
     except local.AlreadyComplete as done:
         tell(f"{done}: nothing to do (--redo measures again, also after a change of the code)")
         path = done.path

@@ -12,22 +12,21 @@ from hpc_utils import paths
 from hpc_utils.records.folder import MONITOR, state
 
 TAIL = 1 << 16  # bytes of a table that are read: several moments of a host
-COUNTERS = ("network_received_bytes", "network_sent_bytes", "rdma_received_bytes", "rdma_sent_bytes")
+COUNTERS = ["network_received_bytes", "network_sent_bytes", "rdma_received_bytes", "rdma_sent_bytes"]
 
 
 class Sample(NamedTuple):
     """The last row of a device, of a rank's processes, or of a host's processors (`cpu`).
 
     Attributes:
-        time: s since the epoch (Unix). values: the row's numbers by the columns of `monitor`, without empty cells.
-        rates: B/s since the row before, of each of `COUNTERS`; None: not recorded.
+        time: s since the epoch (Unix). values: the row's numbers by the columns of `monitor`, without empty cells; of `COUNTERS`
+            the rates since the row before, in B/s.
     """
 
     host: str
     device: str
     time: float
     values: dict[str, float]
-    rates: list[float | None]
 
 
 def running() -> list[Path]:
@@ -50,13 +49,12 @@ def _latest(table: Path) -> list[Sample]:
             file.readline()
         whole = file.read().rpartition(b"\n")[0]  # the last row may be half written
     samples = []
-    table_rows = pd.read_csv(io.BytesIO(names + whole)) if whole else pd.DataFrame({"device": []})
-    for device in table_rows.drop_duplicates("device", keep="last").device:  # in the order of the last rows
-        rows = table_rows[table_rows.device == device]
+    for device, rows in pd.read_csv(io.BytesIO(names + whole)).groupby("device"):
         last = rows.iloc[-1]
-        values = last.drop(["host", "device", "time", "throttle"]).dropna().to_dict()
         changes = rows[["time", *COUNTERS]].diff().iloc[-1]
-        known = changes[changes.notna() & (changes["time"] > 0)]
-        rates = [known[name] / known["time"] if name in known else None for name in COUNTERS]
-        samples.append(Sample(last["host"], device, last["time"], values, rates))
+        values = (
+            last.drop(["host", "device", "time", "throttle"]).to_dict()
+            | (changes / changes["time"])[COUNTERS].to_dict()
+        )
+        samples.append(Sample(last["host"], device, last["time"], pd.Series(values).dropna().to_dict()))
     return samples

@@ -104,7 +104,6 @@ def run(
     request: Request,
     place: Place = HERE,
     *,
-    redo: bool = False,
     watch: Watch = lambda progress, new: None,
 ) -> Path:
     """Run the request, wait for its end, and return the folder of the complete run.
@@ -113,7 +112,6 @@ def run(
     ranks.
 
     Args:
-        redo: measure again from the beginning although the run is complete.
         watch: called repeatedly with (progress.json's content, new lines of rank 0's log).
 
     Raises:
@@ -125,10 +123,10 @@ def run(
         RunFailed: a rank raised or died, or the records contradict each other; every process has ended.
         KeyboardInterrupt: Ctrl-C; every process has ended.
     """
-    require_startable(request, place, redo=redo)
+    require_startable(request, place)
     # Listen to the end: a second signal must not prevent the outcome from being written.
     with lock_cores([request]), signals.listen() as received:
-        looks = attend(request, received, place, redo=redo, watch=watch)
+        looks = attend(request, received, place, watch=watch)
         with contextlib.closing(looks):
             try:
                 next(looks)
@@ -138,13 +136,13 @@ def run(
                 return end.value
 
 
-def require_startable(request: Request, place: Place, *, redo: bool = False) -> None:
+def require_startable(request: Request, place: Place) -> None:
     """Raise as `run` does where nothing would be started."""
     if not source_code.is_own(request.config.workload):
         datasets.verify(request.config.dataset)
     if not place.launcher:  # else the ranks may be on other machines
         profilers.require(request.config.profile)
-    if request.state == "complete" and not redo:
+    if request.state == "complete" and not request.redo:
         raise AlreadyComplete(request.path)
 
 
@@ -153,7 +151,6 @@ def attend(
     received: Sequence[Signals],
     place: Place = HERE,
     *,
-    redo: bool = False,
     turns: str = "",
     watch: Watch = lambda progress, new: None,
 ) -> Generator[None, float, Path]:
@@ -167,12 +164,12 @@ def attend(
             f"the code of {request.config.workload} changed since {request.run_id} was planned: give the command again"
         )
     before = failure.stopped(request.path)
-    folder = _claim(request, redo, place.is_gone)
+    folder = _claim(request, place.is_gone)
     path = folder.path
     state = "failed"
     reason = "the launcher was ended"
     try:
-        ranks = _start(request, path, place, turns)
+        ranks = _start(request, place, turns)
         try:
             code = yield from _watch(ranks, path, watch, received)
         finally:
@@ -191,7 +188,7 @@ def attend(
         raise
     finally:
         try:
-            _keep_notebook(request, path, state, reason)
+            _keep_notebook(request, state, reason)
             folder.close(state, reason)
         except OSError as error:
             state, reason = "failed", f"{reason or 'complete'}; this could not be written: {error}"
@@ -244,7 +241,7 @@ def lock_cores(requests: Sequence[Request]) -> contextlib.AbstractContextManager
     return core_lock.lock_cores(locking[0]) if locking else contextlib.nullcontext()
 
 
-def _claim(request: Request, redo: bool, is_gone: Callable[[Mapping[str, Any]], bool]) -> RunFolder:
+def _claim(request: Request, is_gone: Callable[[Mapping[str, Any]], bool]) -> RunFolder:
     """Claim the run's folder, and write the request for the ranks."""
     content = {
         "notebook": request.notebook.name,
@@ -256,7 +253,7 @@ def _claim(request: Request, redo: bool, is_gone: Callable[[Mapping[str, Any]], 
     if request.is_script:
         content["arguments"] = request.arguments
     try:
-        folder = RunFolder.claimed(request.path, redo=redo, is_gone=is_gone)
+        folder = RunFolder.claimed(request.path, redo=request.redo, is_gone=is_gone)
         (folder.path / "logs").mkdir()
         folder.write_json("request.json", content)
     except OSError as error:
@@ -264,21 +261,20 @@ def _claim(request: Request, redo: bool, is_gone: Callable[[Mapping[str, Any]], 
     return folder
 
 
-def _start(request: Request, folder: Path, place: Place, turns: str) -> LocalRanks | ExternalLauncher:
+def _start(request: Request, place: Place, turns: str) -> LocalRanks | ExternalLauncher:
     """Start the ranks, or the launcher that starts them."""
-    record = Launch(owner=str(folder), run=str(folder), turns=turns)
+    folder = str(request.path)
+    record = Launch(owner=folder, run=folder, turns=turns)
     environment = workspace.child_environment() | workspace.variables() | record.variables | {"PYTHONUNBUFFERED": "1"}
-    arguments = [str(request.notebook), str(folder)]
+    arguments = [str(request.notebook), folder]
     launcher = place.launcher
     if not launcher and request.launcher:
         launcher = [*request.launcher.command(request.layout.ranks), sys.executable]
     if launcher:
-        return ExternalLauncher([*launcher, "-m", RANK, *arguments], environment, folder)
+        return ExternalLauncher([*launcher, "-m", RANK, *arguments], environment, request.path)
     ranks = 0 if request.config.parallel == "none" else request.layout.ranks_per_node
-    log = folder / "logs" / "launcher.log"
-    return LocalRanks(
-        arguments, ranks, environment, log, cold=place.cold or request.config.profile in profilers.PROGRAMS
-    )
+    cold = place.cold or request.config.profile in profilers.PROGRAMS
+    return LocalRanks(arguments, ranks, environment, request.path / "logs" / "launcher.log", cold=cold)
 
 
 def _watch(
@@ -335,16 +331,16 @@ def _outcome(
     return "complete", ""
 
 
-def _keep_notebook(request: Request, folder: Path, state: str, reason: str) -> None:
+def _keep_notebook(request: Request, state: str, reason: str) -> None:
     """Give rank 0's notebook its final name, marked if the run is not complete."""
     if request.is_script:
         return
-    partial = folder / PARTIAL
+    partial = request.path / PARTIAL
     if state != "complete":
         text = failure.mark(partial if partial.exists() else request.notebook, state, reason)
         partial.write_text(json.dumps(text, indent=1) + "\n")
     if partial.exists():
-        partial.replace(folder / "notebook.ipynb")
+        partial.replace(request.path / "notebook.ipynb")
 
 
 def _stopped(request: Request, before: signals.Stopped | None, received: list[Signals], reason: str) -> RunStopped:

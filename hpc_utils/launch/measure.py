@@ -7,6 +7,7 @@ import socket
 import sys
 import time
 from collections.abc import Generator, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from signal import Signals
 
@@ -18,22 +19,21 @@ from . import local, turns
 from .local import Place
 from .request import Request
 
-Todo = tuple[Request, bool]  # a run to make, and whether again although it is complete
 Failure = tuple[Request, local.RunFailed | ClaimedElsewhere]
 
 
-def groups(todo: Sequence[Todo]) -> Iterator[list[Todo]]:
+def groups(todo: Sequence[Request]) -> Iterator[list[Request]]:
     """The runs of a repeat that take turns together, then its others one by one."""
-    for _, repeat in itertools.groupby(todo, key=lambda run: run[0].config.repeat):
+    for _, repeat in itertools.groupby(todo, key=lambda run: run.config.repeat):
         runs = list(repeat)
-        in_turn = [run for run in runs if not turns.refusal(run[0])]
+        in_turn = [run for run in runs if not turns.refusal(run)]
         if len(in_turn) > 1:
             yield in_turn
             runs = [run for run in runs if run not in in_turn]
         yield from ([run] for run in runs)
 
 
-def together(group: Sequence[Todo], place: Place) -> Iterator[Failure]:
+def together(group: Sequence[Request], place: Place) -> Iterator[Failure]:
     """Make the runs in turn; then those alone that did not start beside the others, for lack of memory for example.
 
     Raises:
@@ -41,9 +41,9 @@ def together(group: Sequence[Todo], place: Place) -> Iterator[Failure]:
     """
     from tqdm import tqdm
 
-    show(*sorted({request.warning for request, _ in group} - {""}))
+    show(*sorted({request.warning for request in group} - {""}))
     with (
-        local.lock_cores([request for request, _ in group]),
+        local.lock_cores(group),
         signals.listen() as received,
         tqdm(desc="taking turns", unit="round", leave=False, disable=not sys.stderr.isatty()) as bar,
     ):
@@ -54,39 +54,36 @@ def together(group: Sequence[Todo], place: Place) -> Iterator[Failure]:
 
         session = turns.Session(received, place.host)
         lives = [
-            (request, _life(request, again, place.part(request.layout, number), received, session.address))
-            for number, (request, again) in enumerate(group)
+            (request, _life(request, place.part(request.layout, number), received, session.address))
+            for number, request in enumerate(group)
         ]
         outcomes = session.run(lives, watch)
-    errors = [(request, error) for request, _ in group if (error := outcomes.get(request.run_id))]
+    errors = [(request, error) for request in group if (error := outcomes.get(request.run_id))]
     for _, error in errors:
         if received or not isinstance(error, local.RunFailed):
             raise error
     yield from errors
-    left = [run for run in group if run[0].run_id not in outcomes]
+    left = [run for run in group if run.run_id not in outcomes]
     if left:
         show(f"{counted(len(left), 'run')} could not start beside the others: measured alone")
     for run in left:
         yield from alone(run, place)
 
 
-def _life(
-    request: Request, redo: bool, place: Place, received: Sequence[Signals], address: str
-) -> Generator[None, float, Path]:
-    local.require_startable(request, place, redo=redo)
-    return (yield from local.attend(request, received, place, redo=redo, turns=address))
+def _life(request: Request, place: Place, received: Sequence[Signals], address: str) -> Generator[None, float, Path]:
+    local.require_startable(request, place)
+    return (yield from local.attend(request, received, place, turns=address))
 
 
-def alone(run: Todo, place: Place) -> Iterator[Failure]:
+def alone(request: Request, place: Place) -> Iterator[Failure]:
     """Make one run, unless another process completes it meanwhile; one on this machine is waited for.
 
     Raises:
         RunStopped: a signal stopped it.
     """
-    request, again = run
     try:
         with local.follow(request, lines=False) as watch:
-            local.run(request, place.part(request.layout, 0), redo=again, watch=watch)
+            local.run(request, place.part(request.layout, 0), watch=watch)
     except local.AlreadyComplete:
         return
     except local.RunStopped:
@@ -102,7 +99,7 @@ def alone(run: Todo, place: Place) -> Iterator[Failure]:
         time.sleep(0.5)
         while request.state == "running":
             time.sleep(0.5)
-        yield from alone((request, False), place)
+        yield from alone(replace(request, redo=False), place)
 
 
 def show(*lines: str) -> None:

@@ -42,7 +42,7 @@ class Request:
     Attributes:
         notebook: executed by every rank; or a script with a loop of its own. config: the parameters of the training.
         inject: values to inject into the notebook.
-        layout: nodes and ranks on each. path: the run's folder.
+        layout: nodes and ranks on each. path: the run's folder. redo: measure from the beginning although it is complete.
     """
 
     notebook: Path
@@ -50,6 +50,7 @@ class Request:
     inject: Mapping[str, Any]
     layout: Layout
     path: Path
+    redo: bool = False
 
     @property
     def run_id(self) -> str:

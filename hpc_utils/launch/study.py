@@ -215,7 +215,7 @@ class Plan:
         (`redo`)."""
         outdated_runs = self._of_other_code() if outdated else ()
         return [
-            run
+            replace(run, redo=redo or run.state == "complete")
             for run in self.selected(only)
             if (redo and run.config.repeat <= self.repeats)
             or run.state != "complete"
@@ -508,8 +508,7 @@ def execute(
     study_plan = plan(name, target, further=further)
     study_plan.require_points("this machine")
     requests = study_plan.requests
-    # Each with whether it is measured again although it is complete.
-    todo = [(r, redo or r.state == "complete") for r in study_plan.to_do(redo=redo, outdated=outdated, only=only)]
+    todo = study_plan.to_do(redo=redo, outdated=outdated, only=only)
     complete = sum(request.state == "complete" for request in requests)
     show(
         f"{study_plan.study.title}: {counted(len(requests), 'run')}, {complete} complete, {len(todo)} to do",
@@ -527,7 +526,7 @@ def execute(
         left = f", about {pace * (len(todo) - done) / 60:.1f} min left" if pace else ""
         several = len(group) > 1
         last = f" to {done + len(group)}" if several else ""
-        what = f"in turn: repeat {group[0][0].config.repeat}" if several else group[0][0].run_id
+        what = f"in turn: repeat {group[0].config.repeat}" if several else group[0].run_id
         show(f"[{done + 1}{last} of {len(todo)}{left}] {what}")
         for request, error in measure.together(group, place) if several else measure.alone(group[0], place):
             if error.exit_code == signals.exit_code(signal.SIGTERM):  # before the run could be stopped in order

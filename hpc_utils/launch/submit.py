@@ -128,7 +128,7 @@ def submissions(study: str | None = None) -> list[Submission]:
     return [submission for submission in stored_submissions if study in (None, submission.study, submission.index)]
 
 
-def write_points(path: Path, tasks: Sequence[Sequence[Request]], *, redo: bool = False) -> None:
+def write_points(path: Path, tasks: Sequence[Sequence[Request]]) -> None:
     """Write the runs of each task."""
     points = [
         {
@@ -137,7 +137,7 @@ def write_points(path: Path, tasks: Sequence[Sequence[Request]], *, redo: bool =
             "notebook": str(request.notebook),
             "parameters": dict(request.inject),
             "layout": [request.layout.nodes, request.layout.ranks_per_node],
-            "redo": redo or request.state == "complete",
+            "redo": request.redo,
         }
         for number, requests in enumerate(tasks)
         for request in requests
@@ -145,8 +145,8 @@ def write_points(path: Path, tasks: Sequence[Sequence[Request]], *, redo: bool =
     atomic.write_json(path, points)
 
 
-def read_task(path: Path, number: int) -> list[tuple[Request, bool]]:
-    """The requests of task `number`, prepared on the node that runs them, each with whether it is to be measured again.
+def read_task(path: Path, number: int) -> list[Request]:
+    """The requests of task `number`, prepared on the node that runs them.
 
     Raises:
         ConfigError: one is another run by now: code or cluster changed since it was submitted.
@@ -159,7 +159,7 @@ def read_task(path: Path, number: int) -> list[tuple[Request, bool]]:
                 f"{path}: a point was submitted as {point['run_id']}, but here it is {request.run_id}: the notebook, "
                 f"the configuration's defaults or HPC_CLUSTER changed since; submit it again"
             )
-        todo.append((request, point["redo"]))
+        todo.append(replace(request, redo=point["redo"]))
     return todo
 
 
@@ -306,7 +306,6 @@ def submit(
     cluster: Cluster,
     node_type: str = "",
     *,
-    redo: bool = False,
     announce: Callable[[Draft], None] = lambda draft: None,
     **options: Any,
 ) -> tuple[Draft, Submission | None]:
@@ -322,7 +321,7 @@ def submit(
     """
     paths.submissions().mkdir(parents=True, exist_ok=True)
     with file_lock.hold(paths.submissions() / ".lock"):  # no run is submitted twice
-        planned = draft(name, cluster, node_type, queued=queued(), redo=redo, **options)
+        planned = draft(name, cluster, node_type, queued=queued(), **options)
         announce(planned)
         planned.plan.write(planned.index)
         if not planned.groups:
@@ -333,7 +332,7 @@ def submit(
         job_environment.write_environment(submission.path, cluster, planned.node)
         for number, group in enumerate(planned.groups, 1):
             options, points, variables = _array(planned, submission.path, number, submission.job_name)
-            write_points(points, group.tasks, redo=redo)
+            write_points(points, group.tasks)
             job = slurm_commands.sbatch(options, _script("sweep"), [str(points)], variables)
             submission.add(job, [[request.run_id for request in requests] for requests in group.tasks])
         options = [
@@ -408,8 +407,7 @@ def _groups(requests: list[Request], in_turn: bool) -> list[Group]:
     and a drift of the machine would look like scaling.
     """
     if in_turn:
-        tasks = [group for group in measure.groups([(request, False) for request in requests]) if len(group) > 1]
-        together = [[request for request, _ in group] for group in tasks]
+        together = [group for group in measure.groups(requests) if len(group) > 1]
         members = [request for group in together for request in group]
         rest = _groups([request for request in requests if request not in members], False)
         if not members:

@@ -41,13 +41,13 @@ def write(run: Path, *moments: str) -> None:
 def test_rates_are_those_between_the_last_two_whole_rows(run: Path) -> None:
     many = [moment(float(at), 0) for at in range(2000)]  # longer than what is read
     write(run, *many, moment(2000.0, 10**6), moment(2002.0, 5 * 10**6), "2003.0,node1,cpu,9")
-    cpu, rank, gpu = live.latest(run)
+    cpu, gpu, rank = live.latest(run)
     assert (cpu.device, cpu.time, cpu.values["utilization_percent"]) == ("cpu", 2002.0, 95.4)
-    assert cpu.rates == [2e6, 4e6, None, None], "no InfiniBand there"
+    assert [cpu.values.get(name) for name in live.COUNTERS] == [2e6, 4e6, None, None], "no InfiniBand there"
     assert rank.values == {"utilization_percent": 99.0, "rss_bytes": 2**29}
     assert gpu.values == {"utilization_percent": 87, "power_watts": 412.3}
     write(run, moment(1.0, 0))
-    assert live.latest(run)[0].rates == [None] * 4, "of one sample"
+    assert not live.latest(run)[0].values.keys() & {*live.COUNTERS}, "of one sample"
 
 
 def test_the_only_running_run_is_shown_once(run: Path) -> None:
@@ -56,7 +56,7 @@ def test_the_only_running_run_is_shown_once(run: Path) -> None:
 
     assert monitor().exit_code == 1, "no sample yet"
     write(run, moment(1.0, 0), moment(2.0, 10**6))
-    first, _, header, cpu, _, gpu = monitor().output.splitlines()
+    first, _, header, cpu, gpu, _ = monitor().output.splitlines()
     assert first == "mine: step 30 of 100 (30%)"
     assert all(text in cpu for text in ("95 %", "3.0 GiB of 24.0", "1.0 MB/s", "2.0 MB/s"))
     assert "412 W" in gpu and "RDMA" not in header, "what no row has"
