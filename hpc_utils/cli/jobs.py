@@ -101,7 +101,7 @@ def plan(study, cluster_name, node_type, seconds_per_epoch, gpu, as_markdown, cs
     except clusters.ClusterError as error:  # its folders are named by variables that only the cluster has
         tell(f"{error}: the runs in {paths.results()} are used instead")
     target = submit.target_on(cluster, node, Path(study).stem, variant)
-    further = further_repeats(submit.index_name(Path(study).stem, target), precision, at_most or study_file.at_most)
+    further = further_repeats(target.index_name(Path(study).stem), precision, at_most or study_file.at_most)
     planned = studies.plan(study, target, needs_data=False, further=further)
     planned.require_points(cluster.title)
     if precision:
@@ -135,7 +135,7 @@ def plan(study, cluster_name, node_type, seconds_per_epoch, gpu, as_markdown, cs
     if is_unknown:
         like = " or --like" * (not peak)
         tell(f"hint: instead of the time limit, give --seconds-per-epoch{like}, or measure one run")
-    return planned.name, estimates
+    return variant.name or planned.file.stem, estimates
 
 
 @click.command()
@@ -170,7 +170,7 @@ def submit(study, cluster_name, node_type, dry_run, wait, precision, at_most, va
     options["variant"] = variant
     if precision:
         target = submitting.target_on(cluster, cluster.node(node_type), Path(study).stem, variant)
-        index = submitting.index_name(Path(study).stem, target)
+        index = target.index_name(Path(study).stem)
         options["further"] = further_repeats(index, precision, at_most or study_file.at_most)
     if dry_run:
         try:
@@ -183,18 +183,19 @@ def submit(study, cluster_name, node_type, dry_run, wait, precision, at_most, va
         click.echo("\n".join(submitting.commands(draft)))
         return
     draft, submission = submitting.submit(study, cluster, node_type, announce=_print_draft, **options)
+    index = draft.plan.name
     if submission is None:
         next_step = "`hpc status {}` follows them" if draft.queued else "`hpc report {}` draws the figures"
-        tell(f"nothing to submit: {next_step.format(draft.index)}")
+        tell(f"nothing to submit: {next_step.format(index)}")
         return
-    tell(f"submitted {', '.join(submission.job_ids)}; follow them with: hpc status {draft.index}")
-    tell(f"the last job writes {paths.results() / 'report' / draft.index / 'index.html'}")
+    tell(f"submitted {', '.join(submission.job_ids)}; follow them with: hpc status {index}")
+    tell(f"the last job writes {paths.results() / 'report' / index / 'index.html'}")
     for name, folder in moved.items():
         click.echo(
             f"export {name}={shlex.quote(folder)}   # for hpc status, collect, report: where {cluster.name} has it"
         )
     if wait:
-        sys.exit(1 if any(entry.has_failed for entry in _wait(draft.index)) else 0)
+        sys.exit(1 if any(entry.has_failed for entry in _wait(index)) else 0)
 
 
 @click.command()

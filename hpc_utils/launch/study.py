@@ -94,7 +94,10 @@ class Point:
 
 @dataclass(frozen=True)
 class Plan:
-    """All runs of a study on a target, the configurations that cannot run there, and the command that runs it."""
+    """All runs of a study on a target, the configurations that cannot run there, and the command that runs it.
+
+    `name`: of its index, or its variant's.
+    """
 
     name: str
     command: str
@@ -134,8 +137,8 @@ class Plan:
         if not self.points:
             raise StudyError(f"{self.name}: no run is possible on {place}: {'; '.join(self.impossible)}")
 
-    def index(self, name: str) -> StudyIndex:
-        """Its index, under that name."""
+    @property
+    def index(self) -> StudyIndex:
         runs = [
             StudyRun(
                 run_id=point.request.run_id,
@@ -147,7 +150,7 @@ class Plan:
             for point in self.points
         ]
         return StudyIndex(
-            name=name,
+            name=self.name,
             command=self.command,
             setup=list(self.target.setup),
             title=self.study.title,
@@ -160,9 +163,9 @@ class Plan:
             runs=runs,
         )
 
-    def write(self, name: str) -> None:
-        """Write its index under that name, and beside it what it was planned from: study file, cluster file, own code."""
-        self.index(name).write()
+    def write(self) -> None:
+        """Write its index, and beside it what it was planned from: study file, cluster file, own code."""
+        self.index.write()
         files = {self.file.name: self.file}
         if cluster := self.target.cluster_file:
             files[f"{indices.CLUSTERS}/{cluster.name}"] = cluster
@@ -172,7 +175,7 @@ class Plan:
             if notebook.parent != paths.notebooks() and notebook.is_relative_to(Path.cwd()):
                 files[str(notebook.relative_to(Path.cwd()))] = notebook
         for place, file in files.items():
-            atomic.write_text(indices.index_folder(name) / place, file.read_text())
+            atomic.write_text(indices.index_folder(self.name) / place, file.read_text())
 
     def changes(self) -> Iterator[str]:
         """Lines on complete runs of other code than is here now, and on runs of the former plan that are not in this
@@ -278,7 +281,6 @@ def plan(
     target: Target | None = None,
     *,
     needs_data: bool = True,
-    index: str = "",
     queued: Collection[str] = (),
     further: Mapping[str, int] = MappingProxyType({}),
 ) -> Plan:
@@ -287,9 +289,8 @@ def plan(
     Further repeats of its former plan remain in it if they are complete, running or queued.
 
     Args:
-        needs_data: its data set must be here, because runs are to be started.
-        index: the name of its index, if it is not the study's. queued: ids of runs in the queue. further: {run of a
-            configuration's first repeat: how many repeats it is to have}.
+        needs_data: its data set must be here, because runs are to be started. queued: ids of runs in the queue.
+        further: {run of a configuration's first repeat: how many repeats it is to have}.
 
     Raises:
         StudyError: no such study, a wrong file, no such chapter, or a series that can run nowhere.
@@ -297,7 +298,7 @@ def plan(
     """
     study = read_study_file(name)
     target = target or Target.here()
-    study_name = target.variant.name or Path(name).stem
+    index_name = target.index_name(Path(name).stem)
     for chapter in study.chapters:
         try:
             notebook = find_notebook(Path(chapter.notebook))
@@ -310,7 +311,7 @@ def plan(
     repeats = target.repeats or study.repeats
     extra_repeats = {}
     with contextlib.suppress(UnknownStudy):
-        former = read_study(index or study_name)
+        former = read_study(index_name)
         extra_repeats = {run.run_id: run.repeat for run in former.runs if run.repeat > repeats}
     for configuration in _configurations(study, target):
         if why := target.refusal(configuration.ranks, configuration.parameters, configuration.ranks_per_node):
@@ -350,7 +351,7 @@ def plan(
                 points.append(Point(configuration.series, configuration.ranks, repeat, request))
     points.sort(key=lambda point: point.repeat)
     command = target.command.replace("STUDY", shlex.quote(name), 1)
-    return Plan(study_name, command, _described(study, target), target, points, missing, _path(name))
+    return Plan(index_name, command, _described(study, target), target, points, missing, _path(name))
 
 
 def _described(study: Study, target: Target) -> Study:
@@ -516,7 +517,7 @@ def execute(
     )
     if not (redo or outdated):
         show(*study_plan.changes())
-    study_plan.write(study_plan.name)
+    study_plan.write()
     begun = time.monotonic()
     failed = []
     done = 0

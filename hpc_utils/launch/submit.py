@@ -196,10 +196,6 @@ class Draft:
     groups: list[Group]
 
     @property
-    def index(self) -> str:
-        return index_name(self.plan.name, self.plan.target)
-
-    @property
     def runs(self) -> int:
         return sum(len(group.requests) for group in self.groups)
 
@@ -220,11 +216,6 @@ class Draft:
     @property
     def _hours(self) -> float:
         return self.cluster.slurm.seconds / 3600
-
-
-def index_name(study_name: str, target: Target) -> str:
-    """The name of a study's index on that target, or of its variant's."""
-    return f"{target.variant.name or study_name}-{target.hardware}"
 
 
 def target_on(cluster: Cluster, node: NodeType, study_name: str, variant: Variant = PLAIN) -> Target:
@@ -291,7 +282,7 @@ def draft(
     target = target_on(cluster, node, Path(name).stem, variant)
     if in_turn:
         target = replace(target, command=f"{target.command} --turns")
-    plan = study.plan(name, target, index=index_name(Path(name).stem, target), queued=queued, further=further)
+    plan = study.plan(name, target, queued=queued, further=further)
     plan.require_points(cluster.title)
     missing = plan.to_do(**again)
     run_ids = {r.run_id for r in plan.requests}
@@ -323,12 +314,11 @@ def submit(
     with file_lock.hold(paths.submissions() / ".lock"):  # no run is submitted twice
         planned = draft(name, cluster, node_type, queued=queued(), **options)
         announce(planned)
-        planned.plan.write(planned.index)
+        planned.plan.write()
         if not planned.groups:
             return planned, None
-        submission = Submission.begin(
-            name, planned.index, cluster.source, planned.node.name, planned.plan.target.variant
-        )
+        index = planned.plan.name
+        submission = Submission.begin(name, index, cluster.source, planned.node.name, planned.plan.target.variant)
         job_environment.write_environment(submission.path, cluster, planned.node)
         for number, group in enumerate(planned.groups, 1):
             options, points, variables = _array(planned, submission.path, number, submission.job_name)
@@ -343,7 +333,7 @@ def submit(
             job_environment.output(submission.path, "%j"),
         ]
         variables = job_environment.variables(submission.path, Layout())
-        submission.add(slurm_commands.sbatch(options, _script("report"), [planned.index], variables), [])
+        submission.add(slurm_commands.sbatch(options, _script("report"), [index], variables), [])
         return planned, submission
 
 
@@ -351,8 +341,8 @@ def commands(planned: Draft) -> list[str]:
     """The commands that `submit` would run, as a person could type them; N is the submission's number."""
     lines = []
     for number, _ in enumerate(planned.groups, 1):
-        folder = paths.submissions() / f"N-{planned.index}"
-        options, points, variables = _array(planned, folder, number, _job_name(planned.plan.name))
+        folder = paths.submissions() / f"N-{planned.plan.name}"
+        options, points, variables = _array(planned, folder, number, _job_name(planned.plan.file.stem))
         assignments = [f"{name}={value}" for name, value in variables.items()]
         lines.append(shlex.join(["env", *assignments, "sbatch", *options, str(_script("sweep")), str(points)]))
     return lines

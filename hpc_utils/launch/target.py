@@ -107,6 +107,11 @@ class Target:
         """Of every run; an ablation keeps its values."""
         return self.overrides.parameters | dict(self.variant.parameters)
 
+    def index_name(self, study: str) -> str:
+        """The name of that study's index, or of its variant's."""
+        name = self.variant.name or study
+        return f"{name}-{self.hardware}" if self.cluster_file else name
+
     def layout(self, ranks: int, most: int | None = None) -> Layout:
         """`ranks` on as few nodes as hold them evenly, at most `most` on each even where more would fit: 12 by 8 is
         2 x 6."""

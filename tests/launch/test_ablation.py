@@ -82,7 +82,7 @@ def test_a_step_that_cannot_be_run_is_named_and_left_out_above_it(write, monkeyp
     configurations = changed(plan)
     assert configurations["upto-layout"] == ("device", "fp32", True)
     assert "alone-bf16" not in configurations and [point.series for point in plan.not_applicable] == ["alone-bf16"]
-    plan.index("mine").write()
+    plan.index.write()
     ablation = read_study("mine").ablation
     assert ablation.plain == "plain" and ablation.parameters["loader"] == "workers"
     steps = {step.name: step for step in ablation.steps}

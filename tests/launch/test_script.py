@@ -174,7 +174,7 @@ def test_its_study_is_planned_and_names_former_runs(here: Path, study: Path) -> 
     layouts = {(point.series, point.request.config.parallel, point.ranks) for point in plan.points}
     assert {("baseline", "none", 1), ("strong", "ddp", 1), ("weak", "ddp", 1)} <= layouts
     assert {point.request.arguments[0] for point in plan.points if point.series != "weak"} == {"--global_batch=32"}
-    plan.index("mine").write()
+    plan.index.write()
     former = plan.requests[0]
     former.path.mkdir(parents=True)
     (here / "my_loop.py").write_text(LOOP.replace("range(2)", "range(3)"))

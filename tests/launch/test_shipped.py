@@ -136,7 +136,7 @@ def test_ddp_on_one_gpu_is_paired_with_no_process_group(plan) -> None:
         assert ("default", True) in steps["none"] < steps["ddp"] > {("off", False), ("off", True)}
     rehearsed = plan("gpu-ddp", "rehearsal", ranks_per_node=1)
     assert rehearsed.points and not any(point.request.config.step_graph for point in rehearsed.points)
-    (graph, compiled) = rehearsed.index("gpu-ddp").ablation.steps
+    (graph, compiled) = rehearsed.index.ablation.steps
     assert "needs a GPU" in graph.why and compiled.upto == "upto-compile"
 
 

@@ -199,7 +199,7 @@ def test_variants_stand_beside_the_study_with_their_own_command_title_and_runs(w
     variant = Variant("t-96", {"lr": 0.5, "optimizer": "adamw"}, (1, 2), 1)
     for target in (Target.here(), Target.here(variant)):
         plan = studies.plan(study, target)
-        plan.write(plan.name)
+        plan.write()
     plain, index = read_study("mine"), read_study("t-96")
     assert (plain.title, plain.about) == ("T", "A.") and not plain.run_ids & index.run_ids
     assert index.title == "T, with optimizer=adamw, lr=0.5, ranks=1,2"
@@ -224,21 +224,21 @@ def test_a_cluster_file_that_changes_a_study_is_in_its_title_and_text(write, tmp
     assert plan.study.about == "Changed: global_batch=32 (study file: 64).", (
         "the device's options are the cluster's own"
     )
-    plan.write("mine-there")
-    kept = tmp_path / "results/studies/mine-there"
+    plan.write()
+    kept = tmp_path / "results/studies/mine-site-cpu"
     assert (kept / "clusters/site.toml").read_text() == changed.read_text() and (kept / "mine.toml").is_file()
     named = planned(Variant("small", {"global_batch": 16}))
     assert named.study.title == "T, with global_batch=16" and {
         p.request.config.global_batch for p in named.points
     } == {16}
-    assert submit.index_name("mine", named.target) == "small-site-cpu"
+    assert named.name == "small-site-cpu"
     assert named.command == f"hpc submit {study} --cluster {changed} --nodes-of cpu -pglobal_batch=16 --as=small"
 
 
 def test_fewer_repeats_leave_those_in_the_study_that_are_begun(write) -> None:
     path = write(GOOD)
     whole = studies.plan(path)
-    whole.index(whole.name).write()
+    whole.index.write()
     complete, queued, *others = [run for run in whole.requests if run.config.repeat == 2]
     RunFolder.claimed(complete.path).close("complete")
     RunFolder.claimed(others[0].path).close("failed", "why")
@@ -256,7 +256,7 @@ def test_a_study_of_which_nothing_can_be_measured_here_is_refused(write) -> None
 
 def test_the_reading_side_knows_the_study_by_its_index(write, tmp_path: Path) -> None:
     plan = studies.plan(write(GOOD + "[targets]\nstrong_efficiency = 0.8\nstrong_ranks = 2\n"))
-    written = plan.index("mine")
+    written = plan.index
     written.write()
     index = read_study("mine", tmp_path / "results")
     assert index == written and index.title == "T" and index.ablation is None

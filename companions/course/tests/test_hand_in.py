@@ -180,13 +180,13 @@ def test_the_folder_beside_a_fresh_clone_plans_the_runs_that_were_exported(
         site = read_cluster("jobs/site.toml").rehearsed(links=None, setup=("hpc cluster up --nodes=8",))
         target = submit.target_on(site, site.node(), "strong", variant)
     plan = studies.plan("jobs/strong.toml", target)
-    name = submit.index_name("strong", target) if at_site else plan.name
-    plan.write(name)
+    plan.write()
     (recorded,) = copy_runs(LAPTOP, tmp_path, "*-ddp2-fp32-b512-r1-*")
     for request in plan.requests:
         run = shutil.copytree(recorded, results / "runs" / request.run_id)
         record = read_json(run / "run.json") | {"workload": "parts.gated:net"}
         atomic.write_json(run / "run.json", record | {"config": record["config"] | {"workload": "parts.gated:net"}})
+    name = plan.name
     done = export(name, "--output", str(output))
     assert done.exit_code == 0, done.output
     text = (output / "reproduce.md").read_text()
