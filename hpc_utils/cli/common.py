@@ -63,10 +63,12 @@ def parameters_option(help: str = "See `hpc params`.") -> Callable:
 
 
 def variant_options(command: Callable) -> Callable:
-    """`-p`, `--ranks`, `--repeats` and `--as`; the command receives `variant`, a `launch.target.Variant`."""
+    """What a command changes of a study; it receives `variant`, a `launch.target.Variant`."""
 
     @functools.wraps(command)
-    def call(*, label: str, parameters: dict[str, Any], ranks: tuple[int, ...], repeats: int | None, **options: Any):
+    def call(
+        *, label: str, parameters: dict[str, Any], ranks: tuple[int, ...], repeats, precision, at_most, **options
+    ):
         from hpc_utils.launch.target import Variant
 
         is_named = re.fullmatch(r"\w[\w.-]*", label) and label not in paths.study_files()
@@ -76,7 +78,7 @@ def variant_options(command: Callable) -> Callable:
             raise click.UsageError(
                 "-p and --ranks change the study: give its results a name by --as NAME (letters, digits, . _ -; no study's own)"
             )
-        return command(variant=Variant(label, parameters, ranks or None, repeats), **options)
+        return command(variant=Variant(label, parameters, ranks or None, repeats, precision, at_most), **options)
 
     help = "Overrides the study file in every run, with --as."
     repeats = click.option("--repeats", type=POSITIVE, help="Instead of the number in the study file.")
@@ -84,18 +86,6 @@ def variant_options(command: Callable) -> Callable:
         "--ranks", metavar="N,N", default="", callback=numbers, help="Instead of those of each series of several processes."
     )  # fmt: skip
     label = click.option("--as", "label", metavar="NAME", default="", help="Name of a variant's results.")
-    return parameters_option(help)(ranks(repeats(label(call))))
-
-
-def numbers(context: click.Context, option: click.Parameter, text: str) -> tuple[int, ...]:
-    """`8,16` as (8, 16)."""
-    if not re.fullmatch(r"([1-9]\d*(,[1-9]\d*)*)?", text):
-        raise click.BadParameter(f"{text!r}: give whole numbers with commas between, such as 8,16", context, option)
-    return tuple(map(int, filter(None, text.split(","))))
-
-
-def precision_options(command: Callable) -> Callable:
-    """`--precision` and `--at-most`: further repeats of a study, only where an interval is too wide."""
     width = click.option(
         "--precision", type=Finite(), metavar="X", help="Repeat until the half-widths of the headline ratios' 95 % "
         "intervals are at most X, such as 0.05 for 5 points of efficiency.",
@@ -103,7 +93,14 @@ def precision_options(command: Callable) -> Callable:
     most = click.option(
         "--at-most", type=POSITIVE, metavar="N", help="Repeats, whatever the precision, instead of the study's."
     )
-    return width(most(command))
+    return parameters_option(help)(ranks(repeats(label(width(most(call))))))
+
+
+def numbers(context: click.Context, option: click.Parameter, text: str) -> tuple[int, ...]:
+    """`8,16` as (8, 16)."""
+    if not re.fullmatch(r"([1-9]\d*(,[1-9]\d*)*)?", text):
+        raise click.BadParameter(f"{text!r}: give whole numbers with commas between, such as 8,16", context, option)
+    return tuple(map(int, filter(None, text.split(","))))
 
 
 def further_repeats(index: str, precision: float | None, at_most: int) -> dict[str, int]:

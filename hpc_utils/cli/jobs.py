@@ -27,7 +27,6 @@ from .common import (
     enter_cluster,
     further_repeats,
     node_type_option,
-    precision_options,
     print_ceilings,
     print_refused,
     print_table,
@@ -67,9 +66,8 @@ COLOURS = {"COMPLETED": "green", "RUNNING": "cyan", "PENDING": "yellow"}
 @click.option(
     "--csv", "csv_file", type=click.Path(path_type=Path), metavar="FILE", help="Also write the rows to FILE."
 )
-@precision_options
 @variant_options
-def plan(study, cluster_name, node_type, seconds_per_epoch, gpu, as_markdown, csv_file, precision, at_most, variant):
+def plan(study, cluster_name, node_type, seconds_per_epoch, gpu, as_markdown, csv_file, variant):
     """Predict time and cost of STUDY on a cluster, with intervals.
 
     With a precision they are those of the further repeats that it takes. The basis is the runs measured there so far.
@@ -101,13 +99,14 @@ def plan(study, cluster_name, node_type, seconds_per_epoch, gpu, as_markdown, cs
     except clusters.ClusterError as error:  # its folders are named by variables that only the cluster has
         tell(f"{error}: the runs in {paths.results()} are used instead")
     target = submit.target_on(cluster, node, Path(study).stem, variant)
-    further = further_repeats(target.index_name(Path(study).stem), precision, at_most or study_file.at_most)
+    most = variant.at_most or study_file.at_most
+    further = further_repeats(target.index_name(Path(study).stem), variant.precision, most)
     planned = studies.plan(study, target, needs_data=False, further=further)
     planned.require_points(cluster.title)
-    if precision:
+    if variant.precision:
         planned = replace(planned, points=[point for point in planned.points if point.request.state != "complete"])
         if not planned.points:
-            click.echo(f"no ratio of {planned.study.title} has an interval wider than {precision:g}")
+            click.echo(f"no ratio of {planned.study.title} has an interval wider than {variant.precision:g}")
             return
     run_records = records.load()
     print_refused(run_records.refused)
@@ -144,13 +143,12 @@ def plan(study, cluster_name, node_type, seconds_per_epoch, gpu, as_markdown, cs
 @node_type_option
 @click.option("--dry-run", is_flag=True, help="Show the plan and the commands; submit nothing.")
 @variant_options
-@precision_options
 @redo_options
 @click.option(
     "--turns", "in_turn", is_flag=True, help="One job makes all runs of a repeat, which take turns on its nodes."
 )
 @click.option("--wait", is_flag=True, help="Wait until all jobs have ended.")
-def submit(study, cluster_name, node_type, dry_run, wait, precision, at_most, variant, **options):
+def submit(study, cluster_name, node_type, dry_run, wait, variant, **options):
     """Submit the missing runs of STUDY to Slurm.
 
     They are submitted as job arrays, and behind them a job that writes the report. Complete runs, and those in the queue,
@@ -162,16 +160,14 @@ def submit(study, cluster_name, node_type, dry_run, wait, precision, at_most, va
     from hpc_utils.launch import study as studies
     from hpc_utils.launch import submit as submitting
 
-    variant = replace(variant, precision=precision, at_most=at_most)
     study_file = studies.read_study_file(study)  # before a rehearsal cluster is started
     cluster, moved = enter_cluster(cluster_name, start=not dry_run, study=Path(study).stem)
     if marked := ", ".join(re.findall(r"^\w+(?= = .*# .*FILL IN)", clusters.file(cluster_name).read_text(), re.M)):
         warn(f"{cluster.source} marks with FILL IN: {marked}; set them, then remove the marks")
-    options["variant"] = variant
-    if precision:
-        target = submitting.target_on(cluster, cluster.node(node_type), Path(study).stem, variant)
-        index = target.index_name(Path(study).stem)
-        options["further"] = further_repeats(index, precision, at_most or study_file.at_most)
+    target = submitting.target_on(cluster, cluster.node(node_type), Path(study).stem, variant)
+    most = variant.at_most or study_file.at_most
+    further = further_repeats(target.index_name(Path(study).stem), variant.precision, most)
+    options |= {"variant": variant, "further": further}
     if dry_run:
         try:
             queued = submitting.queued()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +18,6 @@ from .common import (
     aliases,
     further_repeats,
     only_option,
-    precision_options,
     print_ceilings,
     print_refused,
     print_table,
@@ -74,9 +72,8 @@ def study_plan(name, only, variant):
 @redo_options
 @click.option("--cold", is_flag=True, help="Start each rank as a new process instead of a fork.")
 @click.option("--no-report", is_flag=True, help="Only the runs; `hpc report NAME` writes the report later.")
-@precision_options
 @variant_options
-def study_run(name, cold, no_report, precision, at_most, variant, **again):
+def study_run(name, cold, no_report, variant, **again):
     """Execute the missing runs of a study; write its report.
 
     The runs of a repeat take turns: each computes a few steps while the others wait, so that their ratios do not depend on
@@ -89,13 +86,13 @@ def study_run(name, cold, no_report, precision, at_most, variant, **again):
     from hpc_utils.launch.target import Target
 
     forkserver.start(cold=cold)  # it imports while the study is planned
-    target = Target.here(replace(variant, precision=precision, at_most=at_most))
+    target = Target.here(variant)
     study_file = read_study_file(name)
     begun = time.monotonic()
     index = execute(name, target, cold=cold, **again)
-    precision = precision or (None if variant.repeats else study_file.precision)
+    precision = variant.precision or (None if variant.repeats else study_file.precision)
     made = max(run.repeat for run in records.read_study(index).runs)
-    for repeat in range(made + 1, (at_most or study_file.at_most) + 1):
+    for repeat in range(made + 1, (variant.at_most or study_file.at_most) + 1):
         further = further_repeats(index, precision, repeat)
         if not further:
             break

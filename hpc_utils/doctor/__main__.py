@@ -14,7 +14,7 @@ import socket
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from hpc_utils.doctor import process, report
 from hpc_utils.doctor.check import Context, Options, failed
@@ -25,10 +25,6 @@ if TYPE_CHECKING:
 
 LATE = 45.0  # s over its time after which a rank ends itself: it may have started before rank 0
 WRITING = 8.0  # s: the results may be on a file system that hangs
-
-
-class Terminated(BaseException):
-    """SIGTERM: the launcher ends the ranks, because one of them died or the job is over."""
 
 
 def main(arguments: list[str]) -> int:
@@ -58,13 +54,14 @@ def _lead(options: Options, console: process.Console) -> int:
     began = time.monotonic()
     results = []
     runner = None
-    signal.signal(signal.SIGTERM, _terminate)
+    # The launcher sends it if a rank died or the job is over.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         runner = _runner(options)
         for result in runner.lead(console.progress):
             results.append(result)
             console.line(report.row(result))
-    except (Terminated, OSError, RuntimeError) as error:
+    except (KeyboardInterrupt, OSError, RuntimeError) as error:
         why = str(error) or "the launcher ended the ranks before all checks were made"
         fix = "read what the ranks and the launcher printed: did a rank die, is MASTER_ADDR reachable, is the time over?"
         results.append(failed(f"the checks ended early: {why}"[:300], fix, name="launcher"))
@@ -79,10 +76,6 @@ def _lead(options: Options, console: process.Console) -> int:
     if options.copy:
         atomic.write_json(Path(options.copy), contents)
     return 0 if runner and runner.complete else 1
-
-
-def _terminate(*_: object) -> NoReturn:
-    raise Terminated
 
 
 if __name__ == "__main__":

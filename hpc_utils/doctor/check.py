@@ -226,7 +226,7 @@ def worst_or_shared(
     result = worst_of(function, observations)
     for node in by_host(observations).values() if result.verdict is not Verdict.FAIL else ():
         for pair in combinations(node, 2):
-            if common := sorted({*pair[0].facts[what]} & {*pair[1].facts[what]}):
+            if common := sorted({*pair[0][what]} & {*pair[1][what]}):
                 return failed(shared.format(", ".join(map(str, common))), fix, locations(pair))
     return result
 

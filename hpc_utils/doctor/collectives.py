@@ -151,8 +151,8 @@ def judge_all_reduce(observations: Observations) -> Result:
 
 def _nominal(observations: Observations) -> tuple[float | None, str]:
     """Gbit/s of the slowest node's links together, and the source of that number."""
-    if observations[0].facts["link_gbit"]:
-        return observations[0].facts["link_gbit"], "--link-gbit"
+    if observations[0]["link_gbit"]:
+        return observations[0]["link_gbit"], "--link-gbit"
     nodes = [ChainMap(*(observation["links"] for observation in node)) for node in by_host(observations).values()]
     if any(not links or None in links.values() for links in nodes):
         return None, ""

@@ -47,7 +47,7 @@ def judge_software(observations: Observations) -> Result:
                 "use one copy of the compendium and one environment on a file system that all nodes see; are modules or "
                 "the container loaded on every node?"
             )
-            measured = f"{what} {value} on {observations[0].host}, but {differing[0].facts[what]}"
+            measured = f"{what} {value} on {observations[0].host}, but {differing[0][what]}"
             return failed(measured, fix, locations(differing))
     return passed(f"code {first['digest']}, torch {first['torch']}, Python {first['Python']}")
 

@@ -82,7 +82,7 @@ def _judge_nodes(observations: Observations, measured: str) -> Result:
         interfaces = sorted({name for observation in on_sockets for name in observation["interfaces"]})
         measured += f" over {', '.join(interfaces) or 'an interface that the log does not name'}"
         if faster := [observation for observation in on_sockets if observation["fabric"]]:
-            measured += f", although the node has {faster[0].facts['fabric']}"
+            measured += f", although the node has {faster[0]['fabric']}"
             return failed(measured, UNUSED, locations(faster))
         if interfaces == ["lo"]:
             fix = "set NCCL_SOCKET_IFNAME to the cluster's network (`network.interface` in the cluster file)"
@@ -107,7 +107,7 @@ def _judge_one_node(observations: Observations, paths: set[str], measured: str) 
             "/dev/shm (`--ipc=host`); unset NCCL_P2P_DISABLE and NCCL_SHM_DISABLE"
         )
         return failed(f"{measured}: a network inside one node", fix)
-    if "SHM" in paths and observations[0].facts["nvlink"]:
+    if "SHM" in paths and observations[0]["nvlink"]:
         fix = "unset NCCL_P2P_DISABLE and NCCL_P2P_LEVEL; `nvidia-smi topo -p2p r` lists the pairs of GPUs that can"
         return failed(f"{measured}: host memory, although the GPUs have NVLink", fix)
     return passed(measured)

@@ -127,7 +127,7 @@ def judge_interface(observations: Observations) -> Result:
     names = [f"{name} ({gbit:g} Gbit/s)" if gbit else name for name, gbit in sorted(used.items())]
     measured = f"gloo over {', '.join(names)}"
     local = [observation for observation in observations if observation["used"] and loopback(observation["used"])]
-    if observations[0].facts["nodes"] > 1 and local:
+    if observations[0]["nodes"] > 1 and local:
         fix = "set GLOO_SOCKET_IFNAME to it (`ip -br addr` lists interfaces; `network.interface` in the cluster file)"
         return failed(measured, fix, locations(local))
     return passed(measured)

@@ -71,7 +71,7 @@ def judge_compute(observations: Observations) -> Result:
     slowest = min(observations, key=lambda observation: observation["gflops"]["fp32"])
     bf16 = [observation["gflops"]["bf16"] for observation in observations if observation["gflops"]["bf16"]]
     fast = f"{_flops(median(bf16))} in bf16" if bf16 else "no bf16"
-    measured = f"{observations[0].facts['device']}: {_flops(middle)} in fp32, {fast}"
+    measured = f"{observations[0]['device']}: {_flops(middle)} in fp32, {fast}"
     if len(observations) == 1:
         return not_applicable(f"no other rank to compare with; {measured}")
     measured += f" (median of {len(observations)} ranks, slowest {min(rates) / middle:.0%})"

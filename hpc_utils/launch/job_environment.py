@@ -107,23 +107,13 @@ def render(cluster: Cluster, node: NodeType, *, root: Path, python: Path | None 
         value = _at_home(value)
         return ("" if value.startswith(("/", "$")) else f"{quote(str(root))}/") + text(value, key)
 
-    exported = {"HPC_CLUSTER": cluster.hardware_id(node.name)}
-    if cluster.software.mpi:
-        exported["MPI_TYPE"] = cluster.software.mpi
-    variables = {}
-    if interface := cluster.network.interface:
-        variables = {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface}
     return render_template(
         Path(__file__).with_name("job_environment.sh.j2"),
         {"quote": quote, "text": text, "path": path},
         cluster=cluster,
         node=node,
-        software=cluster.software,
-        storage=cluster.storage,
         root=str(root),
         python=python,
-        exported=exported,
-        variables=variables | node.variables,
     )
 
 
