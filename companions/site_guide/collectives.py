@@ -30,7 +30,7 @@ OPERATIONS: dict[str, Callable[[Tensor, Tensor], Any]] = {
 }
 
 
-def measure(ranks: Ranks, *, repeats: int, seconds: float, console: Console) -> dict[str, Any]:
+def measure(ranks: Ranks, *, repeats: int, seconds: float, console: Console, **_: Any) -> dict[str, Any]:
     """The record without its origin: `repeats` times of each operation and size on the slowest rank, interleaved."""
     warnings.filterwarnings("ignore", ".*deprecated", FutureWarning)  # newer names are not in older releases of torch
     plan = []

@@ -36,7 +36,7 @@ class Console:
             text = f"  measuring {what} ..." if what else ""
             print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
 
-    def line(self, text: str = "") -> None:
+    def line(self, text: str) -> None:
         if self.shown:
             self.progress()
             click.echo(text)  # in colour on a terminal only
@@ -94,8 +94,10 @@ def start(seconds: float, grace: float = 0.0) -> Console:
     """End this process with its launcher, and in any case after `seconds`; keep the terminal for `sys.stdout` and
     `sys.stderr`: what libraries print (gloo, NCCL) is dropped.
 
-    With `grace` the process receives SIGTERM so many seconds before its end.
+    With `grace` the process receives SIGTERM so many seconds before its end, which raises SystemExit.
     """
+    if grace:
+        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     parent = workspace.launch().parent or os.getppid()  # it may have ended by now
     sys.stdout, sys.stderr = (os.fdopen(os.dup(stream), "w", encoding="utf-8") for stream in (1, 2))
     with tempfile.TemporaryFile() as dropped:

@@ -321,7 +321,8 @@ def submit(
         submission = Submission.begin(name, index, cluster.source, planned.node.name, planned.plan.target.variant)
         job_environment.write_environment(submission.path, cluster, planned.node)
         for number, group in enumerate(planned.groups, 1):
-            options, points, variables = _array(planned, submission.path, number, submission.job_name)
+            points = submission.path / f"points-{number:02d}.json"
+            options, variables = _array(planned, group, submission.path, submission.job_name)
             write_points(points, group.tasks)
             job = slurm_commands.sbatch(options, _script("sweep"), [str(points)], variables)
             submission.add(job, [[request.run_id for request in requests] for requests in group.tasks])
@@ -340,17 +341,17 @@ def submit(
 def commands(planned: Draft) -> list[str]:
     """The commands that `submit` would run, as a person could type them; N is the submission's number."""
     lines = []
-    for number, _ in enumerate(planned.groups, 1):
+    for number, group in enumerate(planned.groups, 1):
         folder = paths.submissions() / f"N-{planned.plan.name}"
-        options, points, variables = _array(planned, folder, number, _job_name(planned.plan.file.stem))
+        options, variables = _array(planned, group, folder, _job_name(planned.plan.file.stem))
         assignments = [f"{name}={value}" for name, value in variables.items()]
-        lines.append(shlex.join(["env", *assignments, "sbatch", *options, str(_script("sweep")), str(points)]))
+        points = f"{folder}/points-{number:02d}.json"
+        lines.append(shlex.join(["env", *assignments, "sbatch", *options, str(_script("sweep")), points]))
     return lines
 
 
-def _array(planned: Draft, folder: Path, number: int, name: str) -> tuple[list[str], Path, dict[str, str]]:
-    """(sbatch's options, the file of its points, the variables for its script) of group `number`, from 1."""
-    group = planned.groups[number - 1]
+def _array(planned: Draft, group: Group, folder: Path, name: str) -> tuple[list[str], dict[str, str]]:
+    """(sbatch's options, the variables for its script) of a group."""
     slurm = planned.cluster.slurm
     options = [
         *job_environment.options(planned.cluster, planned.node, group.layout, threads=group.threads),
@@ -365,7 +366,7 @@ def _array(planned: Draft, folder: Path, number: int, name: str) -> tuple[list[s
         variables["LAUNCHER"] = (
             "srun"  # starts the ranks themselves, instead of a torchrun on each node (jobs/launch.sh)
         )
-    return options, folder / f"points-{number:02d}.json", variables
+    return options, variables
 
 
 def _job_name(study_name: str) -> str:

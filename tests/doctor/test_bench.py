@@ -67,7 +67,7 @@ def test_every_place_is_read_cold_and_warm_or_skipped_and_its_copy_is_gone(cifar
         assert [load["batch"] for load in place["loader"]] == [32, 64, 128, 256, 512]
         times = [place["cold"]["seconds"], place["warm"]["seconds"], place["loader"][0]["seconds_per_batch"]]
         assert all(len(seconds) == 2 and min(seconds) > 0 for seconds in times)
-    assert local["skipped"] in "\n".join(storage.storage_table(record))
+    assert local["skipped"] in "\n".join(storage.table(record))
     assert not [path for folder in (cifar10 / "data", Path("/dev/shm")) for path in folder.glob(".hpc-bench-*")]
 
 
@@ -75,11 +75,10 @@ def test_no_copy_is_left_when_the_launcher_is_killed(tmp_path: Path) -> None:
     home = tmp_path / ".hpc-bench-x"
     (tmp_path / "data" / "set").mkdir(parents=True)
     rank = f"""
-import signal, time
+import time
 from pathlib import Path
 from hpc_utils.doctor import process
-from hpc_utils.doctor.bench import __main__ as main, storage
-signal.signal(signal.SIGTERM, main.leave)
+from hpc_utils.doctor.bench import storage
 process.start(60, grace=5)
 with storage.copied("set", Path({str(home)!r})):
     time.sleep(60)
@@ -135,7 +134,7 @@ def test_a_profile_of_amp_is_one_of_the_format_that_the_device_has(results: Path
 def test_a_cold_read_that_memory_served_shows_no_speed_of_a_disk() -> None:
     place = {"place": "shared", "filesystem": "ext4", "warm": {"bytes": 8e6, "seconds": [0.01]}}
     rates = [
-        "\n".join(storage.storage_table({"dataset": "cifar10", "bytes": 8e6, "nodes": 1, "ranks_per_node": 1, "places": [
+        "\n".join(storage.table({"dataset": "cifar10", "bytes": 8e6, "nodes": 1, "ranks_per_node": 1, "places": [
             place | {"cold": {"bytes": 8e6, "seconds": [seconds]}}]}))
         for seconds in (0.08, 0.011)
     ]  # fmt: skip

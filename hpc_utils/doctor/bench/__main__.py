@@ -4,18 +4,16 @@ torchrun ... -m hpc_utils.doctor.bench allreduce [--repeats 5] [--largest 256] [
 torchrun ... -m hpc_utils.doctor.bench storage [--repeats 5] [--dataset cifar10] [--copy FILE]
 torchrun ... -m hpc_utils.doctor.bench MODULE [--repeats 5] [--copy FILE]
 
-MODULE: a companion's, with the functions `measure` and `table`.
+Each is a module with the functions `measure` and `table`; MODULE: a companion's.
 """
 
 from __future__ import annotations
 
 import importlib
 import os
-import signal
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
 
 from hpc_utils import datasets, launcher, provenance
 from hpc_utils.config import ConfigError, RunConfig
@@ -47,7 +45,6 @@ def main(arguments: list[str]) -> int:
     """Measure and write the record; the exit code. If it is not 0, the launcher ends all ranks."""
     benchmark = arguments[0]
     options = process.parse(Options, arguments[1:])
-    signal.signal(signal.SIGTERM, leave)  # so that copies of data sets are removed
     own_launcher = launcher.load_launcher(options.launcher) if options.launcher else None
     if own_launcher:
         os.environ["RANK"] = str(own_launcher.join().rank)
@@ -55,7 +52,7 @@ def main(arguments: list[str]) -> int:
     # Before ranks are pinned: the identity counts the usable cores.
     record = {"hardware_id": provenance.hardware_id()}
     console.progress("nothing yet, the ranks start")
-    from hpc_utils.doctor.bench import allreduce, storage
+    module = importlib.import_module(benchmark if "." in benchmark else f"hpc_utils.doctor.bench.{benchmark}")
     from hpc_utils.train.ranks import setup  # torch, which takes seconds
 
     try:
@@ -65,19 +62,8 @@ def main(arguments: list[str]) -> int:
         with setup(config, own_launcher) as ranks:
             if ranks.oversubscribed:
                 console.line("more ranks than cores: the times include waiting for a core")
-            shared = {"repeats": options.repeats, "seconds": SECONDS, "console": console}
-            if benchmark == "allreduce":
-                limit = provenance.HardwareId.parse(record["hardware_id"]).link_gbit
-                record |= allreduce.measure(ranks, largest=options.largest, link_gbit=limit, **shared)
-                table = allreduce.allreduce_table(record)
-            elif benchmark == "storage":
-                record |= storage.measure(ranks, dataset=options.dataset, **shared)
-                table = storage.storage_table(record)
-            else:
-                module = importlib.import_module(benchmark)
-                record |= module.measure(ranks, **shared)
-                table = module.table(record)
-            for line in table:
+            record |= module.measure(ranks, seconds=SECONDS, console=console, **vars(options))
+            for line in module.table(record):
                 console.line(line)
             if ranks.is_main:
                 record["provenance"] = provenance.collect()
@@ -94,10 +80,6 @@ def main(arguments: list[str]) -> int:
         console.line(f"error: {error}")
         return error.exit_code
     return 0
-
-
-def leave(*_: object) -> NoReturn:
-    sys.exit(128 + signal.SIGTERM)
 
 
 if __name__ == "__main__":

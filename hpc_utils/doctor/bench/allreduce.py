@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from hpc_utils import provenance
 from hpc_utils.allreduce_cost import bandwidths
 from hpc_utils.config import ConfigError
 from hpc_utils.doctor.process import Console, repeats_within, slowest_seconds
@@ -31,9 +32,9 @@ def measure(
     largest: int,
     seconds: float,
     console: Console,
-    link_gbit: float | None = None,
     smallest: int = 4,
     parts: bool = True,
+    **_: Any,
 ) -> dict[str, Any]:
     """The record without its origin: `repeats` times of each size on the slowest rank, interleaved.
 
@@ -41,7 +42,7 @@ def measure(
     message.
 
     Args:
-        parts: also measure within and between nodes. link_gbit: the rate in Gbit/s to which the nodes' links are limited on purpose.
+        parts: also measure within and between nodes.
 
     Raises:
         ConfigError: there is only one rank.
@@ -76,12 +77,12 @@ def measure(
         "nodes": ranks.nodes,
         "ranks_per_node": ranks.ranks_per_node,
         "world_size": ranks.world_size,
-        "link_gbit": link_gbit,
+        "link_gbit": provenance.HardwareId.parse(provenance.hardware_id()).link_gbit,  # the limit on purpose
         "groups": records,
     }
 
 
-def allreduce_table(record: Mapping[str, Any]) -> Iterator[str]:
+def table(record: Mapping[str, Any]) -> Iterator[str]:
     """The record in the form of nccl-tests: medians, shortest and longest repeat."""
     for name, group in record["groups"].items():
         yield f"{name}: {GROUPS[name]} ({group['ranks']} on {group['nodes']} node(s), {record['backend']})"

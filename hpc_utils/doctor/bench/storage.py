@@ -51,7 +51,9 @@ def places() -> dict[str, Path]:
     return {"shared": paths.data(), "node-local": Path(local), "memory": Path("/dev/shm")}
 
 
-def measure(ranks: Ranks, *, dataset: str, repeats: int, seconds: float, console: Console) -> dict[str, Any]:
+def measure(
+    ranks: Ranks, *, dataset: str, repeats: int, seconds: float, console: Console, **_: Any
+) -> dict[str, Any]:
     """The record without its origin: reads and loader times of every place, `repeats` of them, interleaved.
 
     Raises:
@@ -77,7 +79,7 @@ def measure(ranks: Ranks, *, dataset: str, repeats: int, seconds: float, console
         }
 
 
-def storage_table(record: Mapping[str, Any]) -> Iterator[str]:
+def table(record: Mapping[str, Any]) -> Iterator[str]:
     """The record's medians: how fast each place is read. A cold rate that memory served is no speed of a disk."""
     layout = f"{record['nodes']} x {record['ranks_per_node']} ranks"
     yield f"{record['dataset']}, {record['bytes'] / 1e6:.0f} MB, read by {layout} at once, each its part"
