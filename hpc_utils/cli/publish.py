@@ -123,7 +123,6 @@ def _print_citable(sets: Any, pattern: str) -> None:
 
 @click.command()
 @click.argument("name", metavar="[FIGURE]", required=False)
-@click.option("--list", "as_list", is_flag=True, help="List the figures and their captions.")
 @results_option(f"Default: all sets. {SET}")
 @click.option("--format", "formats", default="pdf,svg,png", help="Of the figure, separated by commas.")
 @click.option(
@@ -131,11 +130,11 @@ def _print_citable(sets: Any, pattern: str) -> None:
     type=click.Path(path_type=Path, file_okay=False),
     help="Default: results/export.",
 )
-def export(name, as_list, folder, formats, output, write_instead=None):
-    """Write one figure with data and source, as PDF, SVG and PNG.
+def export(name, folder, formats, output, write_instead=None):
+    """Write one figure with data and source, as PDF, SVG and PNG; without FIGURE list them and their captions.
 
     \b
-    hpc export --list
+    hpc export
     hpc export laptop:laptop-efficiency
     hpc export scaling-efficiency --results rehearsal --format svg
     """
@@ -143,12 +142,10 @@ def export(name, as_list, folder, formats, output, write_instead=None):
 
     if write_instead:  # an option of a companion
         return write_instead(name, folder, output)
-    if bool(name) == as_list:
-        raise click.UsageError("give either a FIGURE or --list")
     folders_by_alias = aliases()
     folders = [folder] if folder else [*paths.result_sets(), *folders_by_alias.values()]
     sets = {path.name: exports.read_exports(path) for path in folders}
-    if as_list:
+    if not name:
         names = {path: alias for alias, path in folders_by_alias.items()}
         for set_name, exported in sets.items():
             for figure in sorted(exported.figures.values(), key=lambda item: item.name):

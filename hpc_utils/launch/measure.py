@@ -26,7 +26,7 @@ def groups(todo: Sequence[Request]) -> Iterator[list[Request]]:
     """The runs of a repeat that take turns together, then its others one by one."""
     for _, repeat in itertools.groupby(todo, key=lambda run: run.config.repeat):
         runs = list(repeat)
-        in_turn = [run for run in runs if not turns.refusal(run)]
+        in_turn = [run for run in runs if turns.takes_turns(run)]
         if len(in_turn) > 1:
             yield in_turn
             runs = [run for run in runs if run not in in_turn]

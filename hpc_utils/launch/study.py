@@ -490,12 +490,10 @@ def execute(
     target: Target,
     *,
     cold: bool = False,
-    redo: bool = False,
-    outdated: bool = False,
-    only: Mapping[str, Sequence[Any]] = MappingProxyType({}),
     further: Mapping[str, int] = MappingProxyType({}),
+    **again: Any,
 ) -> str:
-    """Run the missing runs on this machine (see `plan` and `Plan.to_do`), and return the study's name.
+    """Run the missing runs on this machine, and with `again` those of `Plan.to_do`; return the study's name. `further`: as of `plan`.
 
     Those of a repeat take turns (`turns`), one repeat after another. A run that fails does not end the study; one that another
     process here measures is waited for. All ranks are forked from one forkserver, unless `cold`.
@@ -508,13 +506,13 @@ def execute(
     study_plan = plan(name, target, further=further)
     study_plan.require_points("this machine")
     requests = study_plan.requests
-    todo = study_plan.to_do(redo=redo, outdated=outdated, only=only)
+    todo = study_plan.to_do(**again)
     complete = sum(request.state == "complete" for request in requests)
     show(
         f"{study_plan.study.title}: {counted(len(requests), 'run')}, {complete} complete, {len(todo)} to do",
         *study_plan.impossible,
     )
-    if not (redo or outdated):
+    if not (again.get("redo") or again.get("outdated")):
         show(*study_plan.changes())
     study_plan.write()
     begun = time.monotonic()

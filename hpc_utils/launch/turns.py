@@ -39,18 +39,14 @@ ROOM = 1.5  # times the memory that the largest run took must be free for anothe
 Life = Generator[None, float, Path]  # of `local.attend`
 
 
-def refusal(request: Request) -> str:
-    """Why the run takes no turns; empty if it can."""
+def takes_turns(request: Request) -> bool:
+    """Whether the run can."""
     config = request.config
-    if config.profile or config.monitor_seconds:
-        return "a profiler or monitor would see the other runs, too"
-    if config.parallel == "own" or request.is_script:
-        return "it has a loop of its own"
-    if config.link_gbit is not None:
-        return "the links are limited for one run at a time"
-    if config.loader_workers:
-        return "its loader's workers would work ahead while other runs compute"
-    return ""
+    has_own_loop = config.parallel == "own" or request.is_script
+    would_see_others = config.profile or config.monitor_seconds
+    works_ahead = config.loader_workers  # while other runs compute
+    limits_links = config.link_gbit is not None  # for one run at a time
+    return not (has_own_loop or would_see_others or works_ahead or limits_links)
 
 
 @dataclass

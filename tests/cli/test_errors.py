@@ -48,7 +48,6 @@ def test_a_file_system_error_names_the_file_and_others_keep_their_traceback(
     [
         (["submit", "laptop"], 2, "no cluster '': known are ibex, "),
         (["export", "laptop-efficiency", "--results", "epyc-2core", "--output", "{}/figures"], 1, "error: {}"),
-        (["export"], 2, "either a FIGURE or --list"),
         (["cancel", "strogn"], 2, "no job of 'strogn'"),
         (["paper", "--values", "efficency"], 2, "no table or figure matches 'efficency'"),
         (["bench", "compute", "--batches", "8,x"], 2, "'8,x': give whole numbers"),

@@ -26,7 +26,7 @@ def test_all_names_lead_to_one_folder_and_a_folder_here_stands_before_an_alias(
 
 
 def test_lists_name_a_set_by_its_alias() -> None:
-    listed = CliRunner().invoke(main, ["export", "--list"]).output
+    listed = CliRunner().invoke(main, ["export"]).output
     assert f"\nlaptop:{FIGURE}  " in listed and "\nrehearsal:" in listed
     values = CliRunner().invoke(main, ["paper", "--values", "laptop:laptop-eff*"]).stdout
     assert values.startswith("laptop:laptop-efficiency")

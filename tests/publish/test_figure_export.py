@@ -83,7 +83,7 @@ def test_the_command_warns_of_a_figure_whose_runs_have_changed(exported: Path, t
 
 def test_the_command_lists_and_writes(exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paths, "root", lambda: tmp_path / "clone")
-    listed = CliRunner().invoke(main, ["export", "--list"])
+    listed = CliRunner().invoke(main, ["export"])
     assert re.search(rf"^results:{NAME}  Efficiency over ranks\.$", listed.output, re.M)
     done = CliRunner().invoke(main, ["export", NAME, "--format", "pdf", "--output", str(tmp_path / "out")])
     assert done.exit_code == 0, done.output
