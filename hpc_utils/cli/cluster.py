@@ -141,32 +141,20 @@ def cluster_shape(rate, running_cluster):
 @cluster.command("show")
 @click.argument("cluster_name", metavar="NAME")
 def cluster_show(cluster_name):
-    """Show what the cluster NAME has, by its file: nodes, cores, GPUs and their memory, network, storage and software."""
+    """Show what the cluster NAME has, by the keys of its file (jobs/README.md): its types of nodes side by side, then network,
+    storage and software."""
+    import pandas as pd
+
     from hpc_utils.launch import cluster as clusters
-    from hpc_utils.publish.formatting import aligned
 
     site = clusters.read_cluster(cluster_name)
-    heads = "nodes, partition, most of a job, cores, GPUs, GPU memory, host memory, formats, an hour costs"
-    rows = [tuple(heads.split(", "))]
-    for name, node in site.nodes.items():
-        gpus = f"{node.gpus} x {node.gpu}" if node.gpus else "none"
-        memory = {"": "the site's default", "0": "all of the node"}.get(node.memory, node.memory)
-        gpu_memory = f"{node.gpu_memory} GB each" if node.gpu_memory else "?" if node.gpus else ""
-        cells = [str(node.most_nodes or "?"), str(node.cores or "?"), gpus, gpu_memory, memory]
-        rows.append((name, node.partition, *cells, " ".join(node.precisions), f"{node.price:g} {node.unit}"))
-    network = site.network
-    software = site.software
-    storage = site.storage
-    link = f"{network.link_gbit:g} Gbit/s a node" if network.link_gbit else ""
-    facts = {
-        "network": [network.interface or "the interface that NCCL and gloo choose", link or "bandwidth not stated"],
-        "storage": [storage.results, storage.data, storage.node_local and f"{storage.node_local} on each node"],
-        "software": [*software.modules, software.environment, software.container, software.torch],
-    }
-    click.echo("\n".join(filter(None, (site.title, site.about.strip()))))
-    click.echo("\n".join(["", *aligned(rows, right=(2, 3))]))
-    for name, values in facts.items():
-        click.echo(f"{name}: {', '.join(filter(None, values)) or 'as the clone has it'}")
+    nodes = {name: node.model_dump(exclude_defaults=True, exclude={"variables"}) for name, node in site.nodes.items()}
+    click.echo(f"{site.title}\n{site.about.strip()}\n\n{pd.DataFrame(nodes).fillna('').to_string()}\n")
+    for name in ("network", "storage", "software"):
+        facts = getattr(site, name).model_dump(exclude_defaults=True)
+        click.echo(
+            f"{name}: {', '.join(f'{key} = {value}' for key, value in facts.items()) or 'as the clone has it'}"
+        )
 
 
 @cluster.command("use")

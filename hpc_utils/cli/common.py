@@ -211,7 +211,7 @@ def printable(line: str) -> str:
 
 def enter_cluster(name: str, *, start: bool = True, study: str = "") -> tuple[Cluster, dict[str, str]]:
     """Let this command use a cluster's Slurm, and its folders for results and data; a rehearsal that is started has the nodes
-    that its file asks for `study`.
+    that its file asks for `study`. If nothing is to `start`, folders named by variables that only the cluster has are not used.
 
     Returns:
         The cluster, and the environment variables that were set because the cluster file moves those folders.
@@ -223,7 +223,13 @@ def enter_cluster(name: str, *, start: bool = True, study: str = "") -> tuple[Cl
 
     site = cluster.read_cluster(name)
     connect(site.rehearsal, start=start, nodes=site.overrides(study).nodes or 2)
-    moved = job_environment.folders(site)
+    moved = {}
+    try:
+        moved = job_environment.folders(site)
+    except cluster.ClusterError as error:
+        if start:
+            raise
+        tell(f"{error}: the runs in {paths.results()} are used instead")
     set_variables(moved)
     return as_rehearsed(site), moved
 

@@ -31,7 +31,6 @@ from .common import (
     print_refused,
     print_table,
     redo_options,
-    set_variables,
     tell,
     variant_options,
     warn,
@@ -78,9 +77,8 @@ def plan(study, cluster_name, node_type, seconds_per_epoch, gpu, as_markdown, cs
     from hpc_utils.analyze import budget
     from hpc_utils.analyze.model.fit import predictor
     from hpc_utils.analyze.profiles import peaks
-    from hpc_utils.launch import cluster as clusters
-    from hpc_utils.launch import job_environment, submit
     from hpc_utils.launch import study as studies
+    from hpc_utils.launch import submit
     from hpc_utils.publish import plan_table
     from hpc_utils.records import atomic, probes
 
@@ -89,15 +87,9 @@ def plan(study, cluster_name, node_type, seconds_per_epoch, gpu, as_markdown, cs
         raise click.UsageError(
             f"--like {gpu}: unknown GPU; known: {', '.join(known_gpu.name for known_gpu in peaks.read_peaks())}"
         )
-    cluster = clusters.read_cluster(cluster_name)
-    node = cluster.node(node_type)
     study_file = studies.read_study_file(study)  # an unknown one is refused without a cluster, too
-    connect(cluster.rehearsal, start=False)
-    cluster = as_rehearsed(cluster)
-    try:
-        set_variables(job_environment.folders(cluster))
-    except clusters.ClusterError as error:  # its folders are named by variables that only the cluster has
-        tell(f"{error}: the runs in {paths.results()} are used instead")
+    cluster, _ = enter_cluster(cluster_name, start=False)
+    node = cluster.node(node_type)
     target = submit.target_on(cluster, node, Path(study).stem, variant)
     most = variant.at_most or study_file.at_most
     further = further_repeats(target.index_name(Path(study).stem), variant.precision, most)

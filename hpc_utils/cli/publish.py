@@ -131,7 +131,9 @@ def _print_citable(sets: Any, pattern: str) -> None:
     help="Default: results/export.",
 )
 def export(name, folder, formats, output, write_instead=None):
-    """Write one figure with data and source, as PDF, SVG and PNG; without FIGURE list them and their captions.
+    """Write one figure with data and source, as PDF, SVG and PNG.
+
+    Without FIGURE, list the figures and their captions.
 
     \b
     hpc export
@@ -154,8 +156,8 @@ def export(name, folder, formats, output, write_instead=None):
     alias, colon, figure_name = name.rpartition(":")
     alias = folders_by_alias[alias].name if alias in folders_by_alias else alias
     set_name, figure = cells.find_item("figures", f"{alias}{colon}{figure_name}", sets)
-    kinds = [kind.strip() for kind in formats.split(",") if kind.strip()]
-    for path in figure_export.write_figure(sets[set_name], figure, output or paths.results() / "export", kinds):
+    output = output or paths.results() / "export"
+    for path in figure_export.write_figure(sets[set_name], figure, output, formats.split(",")):
         click.echo(path)
     for fault in staleness.page_faults(sets[set_name], figure.page):
         warn(f"warning: {fault}")

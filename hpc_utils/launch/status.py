@@ -131,15 +131,11 @@ def _entry(submission: Submission, task: Task, job: Job | None, *, gone: bool) -
         name = task.run_id or "report"
         return Entry(task.id, name, submission.index, JobState(state), detail, log=log, nodes=nodes, **fields)
 
-    run = None
-    record = ""
-    reason = ""
-    if task.run_id:
-        run = paths.runs() / task.run_id
-        record = state(run)
-        reason = str((read_json(run / "status.json") or {}).get("reason", ""))
-        done = record == "complete"
-    else:
+    run = paths.runs() / task.run_id
+    record = state(run)  # absent for the report
+    reason = str((read_json(run / "status.json") or {}).get("reason", ""))
+    done = record == "complete"
+    if not task.run_id:
         by_job = job.state == "COMPLETED" if job else "report:" in failure.tail(log, 1)  # its last line
         done = by_job or _has_report(submission, log)
     if (job is None or job.state.is_over) and done:
@@ -158,8 +154,8 @@ def _entry(submission: Submission, task: Task, job: Job | None, *, gone: bool) -
         again = " (requeued, resumes)" if record in ("stopped", "dead", "running") else ""
         return entry("PENDING", job.reason + again)
     if not job.state.is_over:
-        detail, left = progress(run) if run else ("", None)
-        if run and record != "running":
+        detail, left = progress(run) if record == "running" else ("", None)
+        if task.run_id and record != "running":
             detail = "waiting for other runs on its cores, or starting"
         return entry("RUNNING", detail, left=left, time_left=job.left)
     ended = "FAILED" if job.state == "COMPLETED" else job.state

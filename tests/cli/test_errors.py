@@ -70,9 +70,10 @@ def test_a_dry_run_names_what_the_cluster_file_leaves_open(results: Path) -> Non
 def test_what_a_cluster_has_is_shown_by_its_file(results: Path) -> None:
     done = CliRunner().invoke(cli.main, ["cluster", "show", "leonardo"])
     assert done.exit_code == 0
-    assert all(
-        part in done.stdout for part in ("4 x a100", "32 core-hours", "ib0, 400 Gbit/s a node", "python/3.11.7")
-    )
+    facts = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines() if line.strip()}
+    assert (facts["gpus"], facts["gpu"], facts["unit"]) == (["4"], ["a100"], ["core-hours"])
+    assert facts["network:"] == ["interface", "=", "ib0,", "link_gbit", "=", "400.0"]
+    assert any("python/3.11.7" in word for word in facts["software:"])
 
 
 def test_the_status_next_to_a_half_dead_rehearsal_cluster_is_that_of_the_records(
