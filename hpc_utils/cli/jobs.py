@@ -29,7 +29,6 @@ from .common import (
     node_type_option,
     print_ceilings,
     print_refused,
-    print_table,
     redo_options,
     tell,
     variant_options,
@@ -37,14 +36,23 @@ from .common import (
 )
 
 if TYPE_CHECKING:
-    from hpc_utils.launch.live import Sample
     from hpc_utils.launch.request import Layout
     from hpc_utils.launch.status import Entry
     from hpc_utils.launch.submit import Draft
 
 CLUSTER = "A file of jobs/clusters, by name or path."
 EVERY = 2  # s between two looks at what runs
-SAMPLED = ("host", "device", "busy", "memory", "power", "received", "sent", "RDMA received", "RDMA sent")
+# The columns of a monitor that are shown, with what their numbers are divided by
+SAMPLED = {
+    "busy (%)": ("utilization_percent", 1),
+    "memory (GiB)": ("memory_used_bytes", 2**30),
+    "of (GiB)": ("memory_total_bytes", 2**30),
+    "power (W)": ("power_watts", 1),
+    "received (MB/s)": ("network_received_bytes", 1e6),
+    "sent (MB/s)": ("network_sent_bytes", 1e6),
+    "RDMA received (MB/s)": ("rdma_received_bytes", 1e6),
+    "RDMA sent (MB/s)": ("rdma_sent_bytes", 1e6),
+}
 COLOURS = {"COMPLETED": "green", "RUNNING": "cyan", "PENDING": "yellow"}
 
 
@@ -236,17 +244,18 @@ def monitor(job, once):
         if not once:
             click.clear()
         click.echo(f"{run.name}: {progress(run)[0]}")
-        if samples:
-            click.echo(f"sampled {time.time() - max(sample.time for sample in samples):.0f} s ago")
-            table = zip(SAMPLED, *map(_sample_cells, samples), strict=True)
-            header, *rows = zip(*(column for column in table if any(column[1:])), strict=True)
-            print_table(header, rows)
-        else:
+        if samples.empty:
             click.echo(
                 "no sample: training has not begun, or the run was started without `-p monitor_seconds=SECONDS`"
             )
+        else:
+            click.echo(f"sampled {time.time() - samples.time.max():.0f} s ago")
+            samples = samples.fillna({"memory_used_bytes": samples.rss_bytes})
+            shown = {label: samples[name] / unit for label, (name, unit) in SAMPLED.items()}
+            table = samples[["host", "device"]].assign(**shown).dropna(axis="columns", how="all")
+            click.echo(table.to_string(index=False, na_rep="", float_format="{:.1f}".format))
         if once:
-            sys.exit(0 if samples else 1)
+            sys.exit(1 if samples.empty else 0)
         time.sleep(EVERY)
         if (run_state := state(run)) != "running":
             click.echo(f"{run.name}: {run_state}")
@@ -267,21 +276,6 @@ def _running(job: str) -> Path:
     if len(matching_runs) > 1:
         raise click.UsageError(f"several runs are running, give one: {', '.join(run.name for run in matching_runs)}")
     return matching_runs[0]
-
-
-def _sample_cells(sample: Sample) -> list[str]:
-    """The cells of a sample, by `SAMPLED`; "": not recorded."""
-    from hpc_utils.launch.live import COUNTERS
-
-    def cell(form: str, name: str, unit: float = 1) -> str:
-        return form.format(sample.values[name] / unit) if name in sample.values else ""
-
-    memory = cell("{:.1f} GiB", "memory_used_bytes", 2**30) or cell("{:.1f} GiB", "rss_bytes", 2**30)
-    memory += cell(" of {:.1f}", "memory_total_bytes", 2**30)
-    busy = cell("{:.0f} %", "utilization_percent")
-    power = cell("{:.0f} W", "power_watts")
-    rates = [cell("{:.1f} MB/s", name, 1e6) for name in COUNTERS]
-    return [sample.host, sample.device, busy, memory, power, *rates]
 
 
 @click.command()
