@@ -78,7 +78,7 @@ def variant_options(command: Callable) -> Callable:
             raise click.UsageError(
                 "-p and --ranks change the study: give its results a name by --as NAME (letters, digits, . _ -; no study's own)"
             )
-        return command(variant=Variant(label, parameters, ranks or None, repeats, precision, at_most), **options)
+        return command(variant=Variant(label, parameters, ranks, repeats, precision, at_most), **options)
 
     help = "Overrides the study file in every run, with --as."
     repeats = click.option("--repeats", type=POSITIVE, help="Instead of the number in the study file.")

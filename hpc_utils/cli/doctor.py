@@ -223,15 +223,16 @@ def bench_compute(parameters, batches, repeats):
     \b
     hpc bench compute -p workload=resnet18 -p dataset=cifar10 --batches 8,16,32,64
     """
+    import pandas as pd
+
     from hpc_utils.config import RunConfig
     from hpc_utils.doctor.bench import compute
     from hpc_utils.records.folder import read_json
 
     path = compute.profile(RunConfig(**parameters), batches, repeats, tell)
-    measured = read_json(path)["batches"]
-    parts = [name for name in measured[0] if name != "batch"]  # phases, or the whole step if it was captured
-    rows = [[str(row["batch"]), *(f"{1e3 * median(row[part]):.2f}" for part in parts)] for row in measured]
-    print_table(["batch", *(f"{part} (ms)" for part in parts)], rows)
+    measured = pd.DataFrame(read_json(path)["batches"]).set_index("batch")
+    medians = 1e3 * measured.map(median)  # of the phases, or of the whole step if it was captured
+    click.echo(medians.add_suffix(" (ms)").to_string(float_format="{:.2f}".format))
     click.echo(path)
 
 

@@ -177,10 +177,7 @@ def attend(
         state, reason = _outcome(path, code, ranks.failures, received)
         if state == "complete":
             rank_profiler.export_reports(
-                path,
-                request.layout.ranks,
-                is_hurried=lambda: bool(received),
-                say=lambda line: watch({}, f"{line}\n"),
+                path, request.layout.ranks, received, say=lambda line: watch({}, f"{line}\n")
             )
     except KeyboardInterrupt:
         stopped = failure.stopped(path)

@@ -150,14 +150,13 @@ def _under(mark: Profiler) -> Iterator[tuple[float, int, str]]:
             yield process.create_time(), process.pid, process.exe()
 
 
-def export_reports(folder: Path, ranks: int, *, is_hurried: Callable[[], bool], say: Callable[[str], None]) -> None:
+def export_reports(folder: Path, ranks: int, received: Sequence[signal.Signals], say: Callable[[str], None]) -> None:
     """Export the reports of a complete run under nsys or ncu, and record files and errors in `run.json`.
 
     A failure is a remark of the run, no error: the measurement itself is complete.
 
     Args:
-        is_hurried: whether the job has received a signal to end: then the rest is skipped. say: called with lines of
-            progress.
+        received: signals to end, which grows: with the first one the rest is skipped. say: called with lines of progress.
     """
     run = read_json(folder / "run.json")
     profile = run["config"].get("profile")
@@ -172,7 +171,7 @@ def export_reports(folder: Path, ranks: int, *, is_hurried: Callable[[], bool], 
     if profile == "nsys":
         say(f"profile: exporting {len(reports)} reports")
         with ThreadPoolExecutor(max(1, len(provenance.core_groups()))) as pool:
-            errors = pool.map(lambda report: _export(report, is_hurried), filter(Path.is_file, reports))
+            errors = pool.map(lambda report: _export(report, received), filter(Path.is_file, reports))
             remarks += filter(None, errors)
     for remark in remarks:
         say(f"profile: {remark}")
@@ -181,9 +180,9 @@ def export_reports(folder: Path, ranks: int, *, is_hurried: Callable[[], bool], 
     RunFolder(folder).write_json("run.json", run)
 
 
-def _export(report: Path, is_hurried: Callable[[], bool]) -> str:
+def _export(report: Path, received: Sequence[signal.Signals]) -> str:
     """Write `report` as <rank>.sqlite; returns why it could not be written."""
-    if is_hurried():
+    if received:
         return f"{report.name} was not exported: the job received a signal to end"
     unfinished = report.with_name(f".{report.stem}.sqlite")
     options = ["--type=sqlite", "--force-overwrite=true"]

@@ -30,7 +30,7 @@ class Variant:
 
     name: str = ""
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    ranks: tuple[int, ...] | None = None
+    ranks: tuple[int, ...] = ()
     repeats: int | None = None
     precision: float | None = None
     at_most: int | None = None
@@ -38,7 +38,7 @@ class Variant:
     @property
     def options(self) -> list[str]:
         """The options of a command that makes it."""
-        values = {"ranks": ",".join(map(str, self.ranks or ())), "repeats": self.repeats, "as": self.name}
+        values = {"ranks": ",".join(map(str, self.ranks)), "repeats": self.repeats, "as": self.name}
         values |= {"precision": self.precision, "at-most": self.at_most}
         return [*options(self.parameters), *(f"--{name}={value}" for name, value in values.items() if value)]
 

@@ -65,7 +65,7 @@ def test_what_cannot_be_exported_is_a_remark(tmp_path: Path, monkeypatch) -> Non
     )
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(profilers.sys, "executable", str(tmp_path / "python"))
-    rank_profiler.export_reports(run, 2, is_hurried=lambda: False, say=print)
+    rank_profiler.export_reports(run, 2, [], print)
     about = json.loads((run / "run.json").read_text())
     first, left, lacking = about["remarks"]
     assert (first, left) == ("a", "nsys left no report of rank1: out of luck")

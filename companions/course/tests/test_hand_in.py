@@ -174,7 +174,7 @@ def test_the_folder_beside_a_fresh_clone_plans_the_runs_that_were_exported(
     )
     write_files(desk, {"parts/layers.py": "def net():\n    return None\n"})
     monkeypatch.chdir(desk)
-    variant = Variant("mine-fast", {"lr": 0.5}, (1, 2, 4) if at_site else None, repeats=2)
+    variant = Variant("mine-fast", {"lr": 0.5}, (1, 2, 4) if at_site else (), repeats=2)
     target = Target.here(variant)
     if at_site:
         site = read_cluster("jobs/site.toml").rehearsed(links=None, setup=("hpc cluster up --nodes=8",))
