@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from hpc_utils.analyze.profiles.peaks import Peak
+from hpc_utils.launch.request import Layout
 from hpc_utils.launch.target import Target
 
 from . import ceilings, measure
@@ -65,7 +66,7 @@ def computing(gpu: bool, compile: bool | None) -> Iterator[Optimization]:
     else:
         _left_out("compile (--no-compile)" if gpu else "compile: on a CPU only `--compile` measures it")
     for name, parameters in requested:
-        if why := Target.here().refusal(1, parameters):
+        if why := Target.here().refusal(Layout(), parameters):
             _left_out(why)
         else:
             yield Optimization(name, parameters, parameters)

@@ -41,7 +41,7 @@ from .ablation import Ablation
 from .local import Place
 from .measure import show
 from .parameters import defaults, find_notebook
-from .request import Request, prepare
+from .request import Layout, Request, prepare
 from .target import PLAIN, UNCHANGED, Target
 
 
@@ -313,12 +313,10 @@ def plan(
         former = read_study(index_name)
         extra_repeats = {run.run_id: run.repeat for run in former.runs if run.repeat > repeats}
     for configuration in _configurations(study, target):
-        if why := target.refusal(configuration.ranks, configuration.parameters, configuration.ranks_per_node):
-            missing.append(
-                NotApplicable(
-                    series=configuration.series, ranks=configuration.ranks, values=configuration.values, why=why
-                )
-            )
+        series = configuration.series
+        layout = configuration.layout
+        if why := target.refusal(layout, configuration.parameters):
+            missing.append(NotApplicable(series=series, ranks=layout.ranks, values=configuration.values, why=why))
             continue
         configuration_repeats = repeats
         for repeat in range(1, max([repeats, *extra_repeats.values(), *further.values()]) + 1):
@@ -327,7 +325,6 @@ def plan(
                 "repeat": repeat,
                 "seed": configuration.parameters.get("seed", 0) + repeat - 1,
             }
-            layout = target.layout(configuration.ranks, configuration.ranks_per_node)
             try:
                 request = prepare(
                     Path(configuration.notebook), parameters, layout,
@@ -340,14 +337,12 @@ def plan(
                     if (elsewhere / configuration.notebook).is_file() and elsewhere != Path.cwd()
                     else ""
                 )
-                raise StudyError(
-                    f"{name}, [parameters] or series {configuration.series!r}: {error}{remedy}"
-                ) from None
+                raise StudyError(f"{name}, [parameters] or series {series!r}: {error}{remedy}") from None
             if repeat == 1:
                 configuration_repeats = max(repeats, further.get(request.run_id, 0))
             begun = request.run_id in queued or request.state in ("complete", "running")
             if repeat <= configuration_repeats or (request.run_id in extra_repeats and begun):
-                points.append(Point(configuration.series, configuration.ranks, repeat, request))
+                points.append(Point(series, layout.ranks, repeat, request))
     points.sort(key=lambda point: point.repeat)
     command = target.command.replace("STUDY", shlex.quote(name), 1)
     return Plan(index_name, command, _described(study, target), target, points, missing, _path(name))
@@ -380,7 +375,7 @@ def _values(study: Study, target: Target) -> dict[str, str]:
     defaults = {name: option.default for name, option in RunConfig.model_fields.items()}
     values: dict[str, dict[str, None]] = {}
     for configuration in _configurations(study, target):
-        for name, value in (defaults | configuration.parameters | {"ranks": configuration.ranks}).items():
+        for name, value in (defaults | configuration.parameters | {"ranks": configuration.layout.ranks}).items():
             values.setdefault(name, {})["none" if value is None else str(value)] = None
     return {name: ",".join(texts) for name, texts in values.items()}
 
@@ -390,8 +385,7 @@ class _Configuration(NamedTuple):
 
     series: str
     notebook: str
-    ranks: int
-    ranks_per_node: int | None
+    layout: Layout
     values: dict[str, Any]
     parameters: dict[str, Any]
 
@@ -418,19 +412,19 @@ def _configurations(study: Study, target: Target) -> Iterator[_Configuration]:
             values = dict(zip(matrix, combined, strict=True))
             for ranks in counts:
                 parameters = _plain(shared | values)
-                yield _Configuration(series.name, series.notebook, ranks, series.ranks_per_node, values, parameters)
+                layout = target.layout(ranks, series.ranks_per_node)
+                yield _Configuration(series.name, series.notebook, layout, values, parameters)
     if ablation := study.ablation:
         for name, changes in ablation.series(_refusal(study, target)).items():
             parameters = _ablated(study, target, changes)
-            yield _Configuration(
-                name, ablation.notebook, ablation.ranks, ablation.ranks_per_node, changes, parameters
-            )
+            layout = target.layout(ablation.ranks, ablation.ranks_per_node)
+            yield _Configuration(name, ablation.notebook, layout, changes, parameters)
 
 
 def _refusal(study: Study, target: Target) -> Callable[[Mapping[str, Any]], str]:
     """A function of changes: why the plain loop with them cannot be run on the target; empty if it can."""
-    ablation = study.ablation
-    return lambda changes: target.refusal(ablation.ranks, _ablated(study, target, changes), ablation.ranks_per_node)
+    layout = target.layout(study.ablation.ranks, study.ablation.ranks_per_node)
+    return lambda changes: target.refusal(layout, _ablated(study, target, changes))
 
 
 def _ablated(study: Study, target: Target, changes: Mapping[str, Any]) -> dict[str, Any]:

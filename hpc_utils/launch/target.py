@@ -117,19 +117,16 @@ class Target:
         2 x 6."""
         return Layout(*evenly(ranks, min(self.ranks_per_node or ranks, most or ranks)))
 
-    def refusal(self, ranks: int, parameters: Mapping[str, Any], most: int | None = None) -> str:
-        """Why a run of this many ranks, so laid out, with these parameters cannot be made here; empty if it can."""
+    def refusal(self, layout: Layout, parameters: Mapping[str, Any]) -> str:
+        """Why a run with this layout and these parameters cannot be made here; empty if it can."""
         precision = str(parameters.get("precision", "fp32"))
         device = parameters.get("device", "auto")
         profile = parameters.get("profile")
-        layout = self.layout(ranks, most)
+        nodes = f"{layout.ranks} ranks need {layout.nodes} nodes of {layout.ranks_per_node}"
         if self.ranks_per_node is None and layout.nodes > 1:
-            return f"{ranks} ranks, {most} on a node, need {layout.nodes} nodes: {self.hardware} is one machine"
+            return f"{nodes}: {self.hardware} is one machine"
         if self.most_nodes and layout.nodes > self.most_nodes:
-            per_node = min(self.ranks_per_node, most or ranks)
-            return (
-                f"{ranks} ranks need {layout.nodes} nodes of {per_node}: at most {self.most_nodes} on {self.hardware}"
-            )
+            return f"{nodes}: at most {self.most_nodes} on {self.hardware}"
         if device == "cuda" and not (self.gpus or self.gpu) and (self.is_here or self.cluster_file):
             return f"device=cuda on {self.hardware}: no GPU"
         threads = parameters.get("threads_per_rank")
@@ -147,8 +144,8 @@ class Target:
                 return f"cores_per_rank={share} on {self.hardware}: {why}"
         gpus = len(provenance.hardware().gpus) if self.is_here else 0
         on_cpu = device == "cpu" or (self.is_here and device != "cuda" and not gpus)
-        if self.is_here and not on_cpu and ranks > gpus:
-            return f"{ranks} ranks on {self.hardware}: {counted(gpus, 'GPU')}"
+        if self.is_here and not on_cpu and layout.ranks > gpus:
+            return f"{layout.ranks} ranks on {self.hardware}: {counted(gpus, 'GPU')}"
         why = capability.of_precision(precision, self.precisions)
         if on_cpu and self.is_here and (precision == "bf16" or not self.precisions):  # a rehearsal's file lists fp16
             why = capability.of_cpu(precision, bf16=not provenance.emulates_bf16())

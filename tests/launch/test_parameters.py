@@ -166,7 +166,7 @@ def test_a_run_in_a_precision_that_the_processor_emulates_is_announced_as_its_pl
     monkeypatch.setattr(provenance, "emulates_bf16", lambda: not has_bf16)
     request = {"precision": precision, "device": "cpu"}
     warning = prepare(Path("02_ddp"), request).warning
-    refusal = Target.here().refusal(1, request)
+    refusal = Target.here().refusal(Layout(), request)
     if is_emulated:
         why = capability.LACKS[precision]
         assert warning == f"{precision}: {why}" and refusal == f"{precision} on {provenance.hardware_id()}: {why}"

@@ -30,10 +30,10 @@ def test_where_a_profiler_is_missing_its_runs_are_not_applicable(tmp_path: Path,
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(profilers.sys, "executable", str(tmp_path / "python"))
     here, amd, somewhere = Target.here(), Target("lumi", gpus="amd"), Target("x", gpus="nvidia")
-    assert "env/nsight.sh" in here.refusal(1, {"profile": "nsys"})
-    assert "these are AMD's" in amd.refusal(1, {"profile": "nsys"})
-    assert here.refusal(1, {"profile": "torch"}) == amd.refusal(1, {}) == ""
-    assert amd.refusal(1, {"profile": "cpu"}) == somewhere.refusal(1, {"profile": "nsys"}) == ""
+    assert "env/nsight.sh" in here.refusal(Layout(), {"profile": "nsys"})
+    assert "these are AMD's" in amd.refusal(Layout(), {"profile": "nsys"})
+    assert here.refusal(Layout(), {"profile": "torch"}) == amd.refusal(Layout(), {}) == ""
+    assert amd.refusal(Layout(), {"profile": "cpu"}) == somewhere.refusal(Layout(), {"profile": "nsys"}) == ""
 
 
 def test_a_rank_whose_profiler_does_not_start_gives_the_reason(bench: Bench, tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def test_a_target_with_nodes_lays_ranks_out_and_lists_what_it_cannot_run(write) 
     strong = [p for p in plan.points if p.series == "strong"]
     assert [(p.ranks, p.request.layout.nodes) for p in strong] == [(1, 1), (2, 1), (4, 2)]
     why = {(p.ranks, p.values.get("precision")): p.why for p in plan.not_applicable if p.series == "strong"}
-    assert "3 ranks need 3 nodes of 2: at most 2 on tiny-gpu" in why[3, "fp32"]
+    assert "3 ranks need 3 nodes of 1: at most 2 on tiny-gpu" in why[3, "fp32"]
     assert why[2, "bf16"] == f"bf16 on tiny-gpu: {capability.LACKS['bf16']}"
     assert {ranks for ranks, precision in why if precision == "fp32"} == {3, 8}
 
