@@ -1,6 +1,6 @@
 """`hpc doctor`, as every rank runs it; rank 0 prints the table and writes the report.
 
-    torchrun ... -m hpc_utils.doctor [--device cpu] [--torch cu126] [--link-gbit 100] [--seconds 120] [--copy FILE]
+    torchrun ... -m hpc_utils.doctor [--torch cu126] [--link-gbit 100] [--seconds 120] [--copy FILE]
 
 `check.Options` documents the options. The exit code is 0 if the report was written, whatever its verdict: a launcher would
 take another code for a crash. If ranks are missing it is 1, so that the launcher ends the others.

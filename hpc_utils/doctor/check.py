@@ -79,14 +79,13 @@ class Options:
     """Options of the ranks' command line (`process.parse`).
 
     Attributes:
-        seconds: for all checks; each check's time is a share of it. device: as `RunConfig.device`.
+        seconds: for all checks; each check's time is a share of it.
         torch: the build that the cluster file names, such as cu126. link_gbit: a node's nominal link; 0: unknown.
         inherited: variables of another launcher that `hpc doctor` was started under, separated by commas.
         copy: file to which rank 0 also writes doctor.json, for the launcher.
     """
 
     seconds: float = SECONDS
-    device: str = "auto"
     torch: str = ""
     link_gbit: float = 0.0
     inherited: str = ""

@@ -41,13 +41,11 @@ UNREACHABLE = (
 
 def join(context: Context) -> Facts:
     """Join the process group as the trainer does, and set `context.ranks`."""
-    if context.options.device != "cpu" and torch.cuda.is_available():
+    if torch.cuda.is_available():
         _log_nccl(context)
     began = time.monotonic()
     # The group times out before the check, with its reason. One sample per rank: the batch suits any number of ranks.
-    config = RunConfig(
-        device=context.options.device, batch_per_device=1, collective_timeout=max(1.0, 0.8 * context.timeout)
-    )
+    config = RunConfig(batch_per_device=1, collective_timeout=max(1.0, 0.8 * context.timeout))
     try:
         from hpc_utils.train.ranks import setup
 

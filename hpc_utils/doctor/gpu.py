@@ -46,7 +46,6 @@ def measure(context: Context) -> Facts:
     visible = torch.cuda.device_count() if torch.cuda.is_available() else 0
     mine = torch.device("cuda", context.local_rank) if context.local_rank < visible else None
     return {
-        "wanted": context.options.device,
         "build": context.options.torch,
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
@@ -87,12 +86,7 @@ def judge_driver(facts: Facts) -> Result:
     build = f"torch {facts['torch']}"
     vendor = facts["vendor"]
     newest = facts["driver_cuda"]
-    if facts["wanted"] == "cpu":
-        return not_applicable(f"device=cpu: {build} computes on the CPU")
     if not vendor and not facts["visible"]:
-        if facts["wanted"] == "cuda":
-            fix = "request nodes with GPUs (`--gpus-per-node`), or study the CPU: device=cpu"
-            return failed(f"no GPU on this machine, {build}", fix)
         return not_applicable(f"no GPU on this machine; {build} computes on the CPU")
     limit = f", which runs CUDA up to {newest}" if newest else ""
     machine = f"{next(iter(facts['gpus']), vendor)}, driver {facts['driver'] or 'unknown'}{limit}"
@@ -128,8 +122,6 @@ def _judge_rank(facts: Facts) -> Result:
     visible = facts["visible"]
     ranks = facts["ranks"]
     on_machine = len(facts["gpus"])
-    if facts["wanted"] == "cpu":
-        return not_applicable("device=cpu: GPUs are not used")
     if not (requested_gpus or visible or on_machine):
         return not_applicable("no GPU, and none requested")
     measured = f"{ranks} rank(s), {visible} GPU(s) visible, "

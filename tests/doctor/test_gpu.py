@@ -13,7 +13,6 @@ from tests.support import Nvml
 from .conftest import alone, seen
 
 A100 = {
-    "wanted": "auto",
     "build": "",
     "torch": "2.13.0+cu126",
     "cuda": "12.6",
@@ -51,9 +50,7 @@ def test_a_build_that_does_not_fit_fails_with_how_to_install_another(facts, inst
         ({}, Verdict.PASS),
         ({"visible": 0}, Verdict.FAIL),  # hidden from a build that fits
         ({"visible": 0, "driver_cuda": None}, Verdict.UNKNOWN),
-        ({"wanted": "cpu"}, Verdict.NOT_APPLICABLE),
         ({"visible": 0, "vendor": "", "gpus": []}, Verdict.NOT_APPLICABLE),
-        ({"visible": 0, "vendor": "", "gpus": [], "wanted": "cuda"}, Verdict.FAIL),
     ],
 )
 def test_a_build_that_fits_and_hidden_unused_and_missing_gpus(facts, verdict) -> None:
@@ -65,7 +62,7 @@ def test_this_machine_is_measured() -> None:
     assert facts["build"] == "cu126" and facts["torch"] and not facts["kernel_error"]
 
 
-FOUR = {"wanted": "auto", "requested": 4, "gpus": ["A100"] * 4, "visible": 4, "ranks": 4}
+FOUR = {"requested": 4, "gpus": ["A100"] * 4, "visible": 4, "ranks": 4}
 
 
 def node(**different: object) -> list:
@@ -83,7 +80,6 @@ def node(**different: object) -> list:
         ({"ranks": 2}, Verdict.FAIL, "--nproc-per-node=4"),
         ({"devices": ["uuid-0"]}, Verdict.FAIL, "--gpu-bind"),
         ({"requested": None, "gpus": [], "visible": 0, "devices": []}, Verdict.NOT_APPLICABLE, ""),
-        ({"wanted": "cpu", "visible": 0, "devices": []}, Verdict.NOT_APPLICABLE, ""),
         ({"requested": None, "ranks": 1}, Verdict.PASS, ""),  # a laptop may leave GPUs unused
     ],
 )
