@@ -369,9 +369,8 @@ def retry(study):
 
 @click.command()
 @click.argument("source", metavar="HOST:RESULTS")
-@click.option("--dry-run", is_flag=True, help="Count what would be fetched; fetch nothing.")
 @click.option("--no-profiles", is_flag=True, help="Without the profiles: some megabytes a rank.")
-def pull(source, dry_run, no_profiles):
+def pull(source, no_profiles):
     """Fetch complete runs from a cluster by rsync, and verify each.
 
     \b
@@ -379,11 +378,10 @@ def pull(source, dry_run, no_profiles):
     """
     from hpc_utils.launch.pull import pull as fetch
 
-    done = fetch(source, dry_run=dry_run, profiles=not no_profiles)
+    done = fetch(source, profiles=not no_profiles)
     print_refused(done.refused)
-    verb = "to fetch" if dry_run else "fetched"
     click.echo(
-        f"{counted(len(done.fetched), 'run')} {verb}, {done.present} were here, {done.unfinished} are not complete there"
+        f"{counted(len(done.fetched), 'run')} fetched, {done.present} were here, {done.unfinished} are not complete there"
     )
     sys.exit(1 if done.refused else 0)
 

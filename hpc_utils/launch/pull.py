@@ -32,7 +32,7 @@ class Pulled:
     unfinished: int = 0
 
 
-def pull(source: str, *, dry_run: bool = False, profiles: bool = True) -> Pulled:
+def pull(source: str, *, profiles: bool = True) -> Pulled:
     """Fetch the complete runs of `source` (host:folder, or a folder) that are not here, and its studies' indices.
 
     A run is moved into place when it is fetched and its records are consistent; after an interrupted pull the next
@@ -59,9 +59,6 @@ def pull(source: str, *, dry_run: bool = False, profiles: bool = True) -> Pulled
                 done.present += 1
             else:
                 wanted.append(run.name)
-        if dry_run:
-            done.fetched = wanted
-            return done
         if wanted:
             (scratch / "wanted").write_text("".join(f"{name}\n" for name in wanted))
             left = [f"--exclude=/*/{item}" for item in (*LEFT_THERE, *(() if profiles else (f"{PROFILE}/",)))]

@@ -48,8 +48,6 @@ def test_complete_runs_arrive_others_do_not(there: Path, results: Path) -> None:
 
 
 def test_what_is_here_is_not_fetched_again_and_a_half_run_makes_way(there: Path, results: Path) -> None:
-    assert pull(str(there), dry_run=True).fetched
-    assert not list((results / "runs").iterdir())
     half = results / "runs" / REFERENCE[0].name
     half.mkdir(parents=True)
     (half / "status.json").write_text('{"state": "failed"}')
