@@ -227,18 +227,19 @@ def status(study, watch, everything):
 
 @click.command()
 @click.argument("job", metavar="[RUN|JOB]", default="")
-@click.option("--once", is_flag=True, help="Print the last sample and end; exit code 1 if there is none.")
-def monitor(job, once):
+def monitor(job):
     """Show devices, memory, power and network of a running run.
 
     Each line is a host's processors (cpu), a GPU, or the processes of a rank, by the last sample of the run's monitors: start
-    the run with `-p monitor_seconds=SECONDS`. Without an argument it is the only run that is running.
+    the run with `-p monitor_seconds=SECONDS`. Without an argument it is the only run that is running. If the output is no
+    terminal, the last sample is printed once; exit code 1 if there is none.
     """
     from hpc_utils.launch import live
     from hpc_utils.launch.status import progress
     from hpc_utils.records.folder import state
 
     run = _running(job)
+    once = not sys.stdout.isatty()
     while True:
         samples = live.latest(run)
         if not once:

@@ -53,7 +53,7 @@ def test_rates_are_those_between_the_last_two_whole_rows(run: Path) -> None:
 
 def test_the_only_running_run_is_shown_once(run: Path) -> None:
     def monitor(*words: str) -> Result:
-        return CliRunner().invoke(cli.main, ["monitor", "--once", *words])
+        return CliRunner().invoke(cli.main, ["monitor", *words])
 
     assert monitor().exit_code == 1, "no sample yet"
     write(run, moment(1.0, 0), moment(2.0, 10**6))
