@@ -213,10 +213,8 @@ def follow(request: Request, *, lines: bool = True) -> Iterator[Watch]:
 
     if request.warning:
         print(request.warning, file=sys.stderr, flush=True)
-    bar = tqdm(
-        total=1, desc=request.run_id, unit="step", leave=False, dynamic_ncols=True, disable=not sys.stderr.isatty()
-    )
-    bar.bar_format = "{desc} |{bar}| {percentage:3.0f}% {postfix}"
+    bar = tqdm(total=1, desc=request.run_id, leave=False, dynamic_ncols=True, disable=not sys.stderr.isatty())
+    bar.bar_format = "{desc} |{bar}| {percentage:3.0f}%"
 
     def watch(progress: dict, new: str) -> None:
         if lines and (new := _KINETO.sub("", new)):

@@ -170,10 +170,11 @@ def test_a_command_overrides_parameters_and_repeats(write) -> None:
 
 
 def test_a_cluster_changes_the_parameters_of_some_series(write) -> None:
-    there = Target(
-        "there", parameters={"steps_per_epoch": 3}, parameters_of={"we.*|x": {"steps_per_epoch": 4, "lr": 0.5}}
+    overrides = Overrides(
+        parameters={"steps_per_epoch": 3}, parameters_of={"we.*|x": {"steps_per_epoch": 4, "lr": 0.5}}
     )
-    varied = Target("there", parameters_of=there.parameters_of, variant=Variant("v", {"steps_per_epoch": 5}))
+    there = Target("there", overrides=overrides)
+    varied = Target("there", overrides=overrides, variant=Variant("v", {"steps_per_epoch": 5}))
     for target, weak in ((there, 4), (varied, 5)):
         configs = [(point.series, point.request.config) for point in studies.plan(write(GOOD), target).points]
         assert {config.steps_per_epoch for series, config in configs if series == "weak"} == {weak}
