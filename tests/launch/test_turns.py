@@ -118,8 +118,8 @@ def test_every_round_has_a_block_of_each_run_in_random_order(measured: Bench) ->
     ("on_gpus", "steps", "expected"), [(False, 100, 25), (False, 10, 2), (True, 100, 1), (True, 400, 4)]
 )
 def test_a_block_on_a_gpu_is_long_enough_for_its_energy_counter(on_gpus: bool, steps: int, expected: int) -> None:
-    member = turns.Member(SimpleNamespace(on_gpus=on_gpus), steps=steps, step_seconds=0.01)
-    slower = turns.Member(SimpleNamespace(on_gpus=on_gpus), steps=steps, step_seconds=0.1)
+    member = turns.Member(SimpleNamespace(on_gpus=on_gpus), life=None, steps=steps, step_seconds=0.01)
+    slower = turns.Member(SimpleNamespace(on_gpus=on_gpus), life=None, steps=steps, step_seconds=0.1)
     assert turns.block_count([slower, member], epochs=2) == expected
 
 
