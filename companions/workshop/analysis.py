@@ -257,7 +257,7 @@ def same_devices(table: pd.DataFrame) -> pd.DataFrame:
 def beside(protocol: pd.DataFrame, adjusted: pd.DataFrame) -> pd.DataFrame:
     """The configurations of both, the protocol's first, with the column series; without the values of each run."""
     table = pd.concat([protocol.assign(series="protocol"), adjusted.assign(series="adjusted")], ignore_index=True)
-    return table.drop(columns=[name for name in table if name.endswith(("_each", "_by_round"))])
+    return table.drop(columns=[name for name in table if name.endswith("_sample")])
 
 
 def efficiency(table: pd.DataFrame, series: str) -> pd.DataFrame:

@@ -12,7 +12,7 @@ import pandas as pd
 from hpc_utils.plural import counted
 
 from . import points, stats
-from .compare import Sample, compare, quotient
+from .compare import compare, quotient
 from .points import POINT, SAME, barred, gather, number
 from .scaling import curves, gains, headline, usable
 from .table import tabled
@@ -187,11 +187,12 @@ def _of_configurations(configurations: pd.DataFrame, runs: pd.DataFrame) -> Iter
             if width > SPREAD:
                 lines.append(f"the 95 % interval of the throughput is {width:.0%} wide")
             yield _row("outside load", row, repeats.load.max(), lines)
-        spread = np.ptp(row["throughput_each"]) / row["throughput"]
-        if spread > SPREAD and not all(row["throughput_by_round"]):  # turns are compared within rounds
+        speeds = row["throughput_sample"]
+        spread = np.ptp(speeds.values) / row["throughput"]
+        if spread > SPREAD and not all(speeds.by_round):  # turns are compared within rounds
             ends = repeats.sort_values("throughput").iloc[[0, -1]].itertuples()
-            speeds = (f"{run.throughput:,.0f} samples/s in {run.run_id}" for run in ends)
-            yield _row("repeats spread", row, spread, speeds)
+            lines = (f"{run.throughput:,.0f} samples/s in {run.run_id}" for run in ends)
+            yield _row("repeats spread", row, spread, lines)
         restarted_ids = repeats.run_id[pd.to_numeric(repeats.restarts) > 0]
         if len(restarted_ids):
             yield _row("restarted", row, len(restarted_ids), restarted_ids)
@@ -237,8 +238,7 @@ def _neighbours(curve_points: pd.DataFrame, value: str) -> Iterator[tuple[dict, 
     rows = best.sort_values(["curve", "world_size"]).to_dict("records")
     for before, after in itertools.pairwise(rows):
         if before["curve"] == after["curve"]:
-            speeds = (Sample.of(row, "throughput") for row in (after, before))
-            yield before, after, quotient([next(speeds)], [next(speeds)]).estimate
+            yield before, after, quotient(after["throughput_sample"], before["throughput_sample"]).estimate
 
 
 def _row(finding: str, row: dict, value: float, evidence: Iterable[str] | dict[str, str]) -> dict:

@@ -215,7 +215,9 @@ def _configurations(runs: pd.DataFrame, spent: pd.DataFrame) -> pd.DataFrame:
     every = runs.drop(columns=MEASURES, errors="ignore").merge(spent[["run_id", *MEASURES]], on="run_id", how="left")
     # A missing value is longer than all others, and leaves no interval.
     table = gather(every.assign(**every[MEASURES].astype(float).fillna(np.inf)), MEASURES)
-    table["reached"] = [int(np.isfinite(seconds).sum()) for seconds in table.wall_seconds_each]
+    table["reached"] = [
+        int(np.isfinite(seconds).sum()) for seconds in [sample.values for sample in table.wall_seconds_sample]
+    ]
     units = dict(zip(spent.hardware_id, spent.unit, strict=True))
     table["unit"] = [units[row.hardware_id] if row.reached else "" for row in table.itertuples()]
     table = table.assign(epoch_seconds=table.seconds / table.epochs).replace(np.inf, NAN)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -21,6 +22,13 @@ ESTIMATES = stats.columns(MEASURES)
 PAUSES = ["checkpoint_seconds", "profile_seconds"]  # of an epoch's training part, not part of T
 METRIC = ["metric", "value", "unit", "value_low", "value_high", "repeats", "runs"]
 COLUMNS = [*SAME, *POINT, "layout", "memory", *ESTIMATES, "repeats", "runs"]
+
+
+class Sample(NamedTuple):
+    """A measure of one configuration by run: its values, and those in the rounds of turns ({} of a run alone)."""
+
+    values: Sequence[float]
+    by_round: Sequence[Mapping[tuple[str, int], float]]
 
 
 def unprofiled(runs: pd.DataFrame) -> pd.DataFrame:
@@ -83,8 +91,7 @@ def points(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def gather(runs: pd.DataFrame, measures: Sequence[str] = MEASURES, also: Sequence[str] = ()) -> pd.DataFrame:
-    """`points`, with `<measure>_each`, the list of its values by run; of those in `TIMED` with `<measure>_by_round`, that of
-    `by_round`; and other columns `also`, as the first run of each has them."""
+    """`points`, with `<measure>_sample`, the `Sample` of its runs, and other columns `also`, as the first run of each has them."""
     several = runs.world_size > 1  # one rank is on one node, recorded or not, without a link
     layout = {name: runs[name].where(several, 1) for name in ("nodes", "ranks_per_node")}
     times = {"step_seconds": step_seconds(runs), "epoch_seconds": runs.seconds / runs.epochs}
@@ -101,12 +108,11 @@ def gather(runs: pd.DataFrame, measures: Sequence[str] = MEASURES, also: Sequenc
     ]  # fmt: skip
     columns = {"layout": layouts, "runs": grouped.run_id.agg(tuple), "repeats": grouped.size()}
     for name in measures:
-        samples = runs[name].astype(float).groupby(runs.configuration).agg(list)
-        columns[f"{name}_each"] = samples
-        if name in TIMED:
-            columns[f"{name}_by_round"] = by_round(runs, name).groupby(runs.configuration).agg(list)
+        values = grouped[name].agg(lambda column: column.dropna().astype(float).tolist())
+        rounds = by_round(runs, name).groupby(runs.configuration).agg(list)
+        columns[f"{name}_sample"] = list(map(Sample, values, rounds))
         quantity = metric if name == "value" else name
-        columns |= dict(zip(stats.columns([name]), stats.medians(samples, quantity).T, strict=False))
+        columns |= dict(zip(stats.columns([name]), stats.medians(values, quantity).T, strict=False))
     return configurations.assign(**columns).reset_index(drop=True)
 
 

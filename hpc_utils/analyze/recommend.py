@@ -11,7 +11,7 @@ import pandas as pd
 from hpc_utils.plural import counted
 from hpc_utils.records.identity import parse_settings, task
 
-from .compare import Sample, quotient
+from .compare import quotient
 from .cost import KEYS, MEASURES, currency
 from .decide import Verdict, decide
 from .points import gather, unprofiled
@@ -48,12 +48,12 @@ def recommend(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     """
     money, unit = currency(table)
     measured = gather(unprofiled(runs), ["throughput"])
-    samples = {row["runs"]: Sample.of(row, "throughput") for row in measured.to_dict("records")}
+    samples = dict(zip(measured.runs, measured.throughput_sample, strict=True))
     table = table.assign(price=table[money] / table.wall_seconds, equal=1.0, grouped=table.parallel != "none")
 
     def ratio(row: pd.Series, base: pd.Series, weight: str) -> Estimate:
         """The time of equal work of `row`, by `weight` a second, over that of `base`."""
-        return quotient([samples[base.runs]], [samples[row.runs]]).estimate.times(row[weight] / base[weight])
+        return quotient(samples[base.runs], samples[row.runs]).estimate.times(row[weight] / base[weight])
 
     def least(among: pd.DataFrame, weight: str = "equal") -> Choice:
         rows = [row for _, row in among.iterrows()]

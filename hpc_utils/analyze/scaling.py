@@ -12,7 +12,7 @@ from hpc_utils.capability import PERIODS_OF_A_STEP
 from hpc_utils.records.identity import task
 
 from . import stats
-from .compare import Sample, beside, compare, quotient, ratios, scaled
+from .compare import beside, compare, quotient, ratios, scaled
 from .points import (
     COLUMNS,
     ESTIMATES,
@@ -381,11 +381,8 @@ def efficiency_ratio(runs: pd.DataFrame) -> pd.DataFrame:
     is_full = curve_points.precision == "fp32"
     alike = [name for name in [*LINE, *PLACE] if name != "precision"]
     pairs = beside(curve_points[~is_full], curve_points[is_full], alike, "_before").dropna(subset="runs_before")
-    sides = (("_base", "_before"), ("", "_base_before"))
-    estimates = [
-        quotient(*([Sample.of(row, "step_seconds", end) for end in ends] for ends in sides)).estimate
-        for row in pairs.to_dict("records")
-    ]
+    sides = [pairs[f"step_seconds_sample{side}"] for side in ("_base", "", "_base_before", "_before")]
+    estimates = [quotient(*samples).estimate for samples in zip(*sides, strict=True)]
     pairs[RATIO] = pd.DataFrame(estimates, columns=RATIO, index=pairs.index)
     id_columns = pairs[["runs", "runs_base", "runs_before", "runs_base_before"]]
     pairs["runs"] = [unique(*run_ids) for run_ids in id_columns.itertuples(index=False)]

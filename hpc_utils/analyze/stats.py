@@ -89,19 +89,19 @@ def share(values: Sequence[float]) -> Estimate:
     )
 
 
-def ratio(numerator: Sequence[float], denominator: Sequence[float]) -> Estimate:
-    """Ratio of two medians.
+def ratio(*samples: Sequence[float]) -> Estimate:
+    """Ratio of two medians a / b, or of four, (a / b) / (c / d).
 
-    From 6 repeats on each side the interval is a bootstrap of both; below, Welch's t interval of the difference of mean
-    logs, centred on the ratio of the medians. `repeats` is the smaller number of both.
+    From 6 repeats in each of two samples the interval is a bootstrap of both; else Welch's t interval of the difference of
+    mean logs, centred on the ratio of the medians. `repeats` is the smallest number of any.
     """
-    above = _positive(numerator)
-    below = _positive(denominator)
-    value = float(np.median(above) / np.median(below))
-    fewest = min(len(above), len(below))
-    if fewest >= BOOTSTRAP_FROM:
-        return Estimate(value, *_bootstrap(above, below), fewest)
-    return _around(value, _welch_half_width(above, below), fewest)
+    measurements = [_positive(sample) for sample in samples]
+    above, below, *base = map(np.median, measurements)
+    value = float(above / below / (base[0] / base[1] if base else 1))
+    fewest = min(map(len, measurements))
+    if fewest >= BOOTSTRAP_FROM and not base:
+        return Estimate(value, *_bootstrap(*measurements), fewest)
+    return _around(value, _welch_half_width(*measurements), fewest)
 
 
 def ratio_or_one(numerator: Sequence[float], denominator: Sequence[float]) -> Estimate:
@@ -115,13 +115,6 @@ def ratio_or_one(numerator: Sequence[float], denominator: Sequence[float]) -> Es
         return estimate
     half = t_quantile(len(several) - 1) * np.log(several).std(ddof=1) * np.sqrt(1 + 1 / len(several))
     return _around(estimate.value, half, 1)
-
-
-def ratio_of_ratios(first: Sequence[Sequence[float]], second: Sequence[Sequence[float]]) -> Estimate:
-    """(a / b) / (c / d) of medians, `first` = (a, b), `second` = (c, d), with Welch's t interval of the four mean logs."""
-    samples = [_positive(sample) for sample in (*first, *second)]
-    a, b, c, d = map(np.median, samples)
-    return _around(float((a / b) / (c / d)), _welch_half_width(*samples), min(map(len, samples)))
 
 
 class Spread(NamedTuple):
