@@ -188,23 +188,18 @@ def ladders(own: ResultSet) -> Pins:
     for name, index in own.studies.items():
         if not index.ablation:
             continue
-        runs, epochs = own.runs, own.found.epochs
-        gains, kinds = ablation.gains(runs, index), ("alone", "marginal", "together")
+        ladder = ablation.Ladder(own.found, index)
+        gains, kinds = ladder.gains, ("alone", "marginal", "together")
         for kind in kinds:
             ends = zip(gains[f"{kind}_low"], gains[f"{kind}_high"], strict=True)
             gains[f"{kind}_verdict"] = [ablation.verdict(*both) for both in ends]
         columns = " ".join(f"{kind}+ {kind}_verdict" for kind in kinds)
-        best = ablation.best(runs, index)
-        named = [step for step, series in ablation.path(index) if series == best.series]
-        learnt = ablation.equivalence(runs, epochs, index, best)
-        learnt = learnt[~learnt.step.isin(named)]
-        rungs = ablation.configurations(runs, index)
-        floor = [
-            roofline.attained(rungs[rungs.series == series]).assign(step=step)
-            for step, series in ablation.path(index)
-        ]
-        speeds = ablation.speeds(runs, index)
-        parts = ablation.profile(runs, epochs, index)
+        best = ladder.best
+        named = [step for step, series in ladder.path.items() if series == best.series]
+        learnt = ladder.learnt[~ladder.learnt.step.isin(named)]
+        floor = [roofline.attained(ladder.rows(series)).assign(step=step) for step, series in ladder.path.items()]
+        speeds = ladder.speeds()
+        parts = ladder.phases
         parts = parts.assign(**{phase: 1e3 * parts[f"{phase}_seconds"] for phase in PHASES})
         fastest = {"name": best.name, "steps": " + ".join(best.steps), "repeats": best.gain.repeats}
         found |= {
