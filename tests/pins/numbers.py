@@ -223,14 +223,12 @@ def factorials(own: ResultSet) -> Pins:
         for series, design in factorial.designs(own.runs, index).items():
             design, stem = factorial.complete(design), f"{name} {series}"
             best = factorial.best(design, index.targets.sensitivity_gain)
-            point = ", ".join(f"{knob}={value}" for knob, value in best.point.items())
-            judged = {"repeats": design.values.repeat.nunique(), "verdict": best.verdict}
             pairs = factorial.interactions(design).dropna(subset=["beyond_low"])
             found |= {
                 f"{stem}: effects": rows(factorial.effects(design), "effect", "share p beyond"),
                 f"{stem}: levels": rows(factorial.main_effects(design), "factor level", "gain+"),
                 f"{stem}: pairs": rows(pairs, "first first_level second second_level", "beyond+"),
-                f"{stem}: best": {"all": known({"point": point, "gain": list(best.gain[:3])} | judged)},
+                f"{stem}: best": {"all": rows(best, "", "point gain+ repeats verdict")[""]},
             }
     return found
 
