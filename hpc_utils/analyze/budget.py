@@ -21,7 +21,7 @@ import pandas as pd
 from hpc_utils.records.identity import PLANNED
 
 from . import stats
-from .cost import HOUR, NAN, Billing, per_run
+from .cost import HOUR, Billing, per_run
 from .model.fit import Answer
 from .points import cores_per_rank, links
 from .profiles.peaks import Peak
@@ -146,7 +146,7 @@ def total(estimates: pd.DataFrame, prices: Mapping[str, Billing]) -> dict[str, A
     unit."""
     sums: dict[str, Any] = {"runs": int(estimates.runs.sum())}
     hourly = [
-        prices[row.hardware_id].cost(row.nodes, row.ranks_per_node, 1.0) if row.hardware_id in prices else NAN
+        prices[row.hardware_id].cost(row.nodes, row.ranks_per_node, 1.0) if row.hardware_id in prices else np.nan
         for row in estimates.itertuples()
     ]
     factors = {
@@ -281,7 +281,7 @@ def _predicted(
     if point["steps"] and roughly and (answer := roughly(point)):
         step = _ends(answer.seconds)
         return "operations", "operations", step, _from_steps(point, step), ""
-    return "time limit", "time limit", np.full(3, NAN), np.full(3, NAN), ""
+    return "time limit", "time limit", np.full(3, np.nan), np.full(3, np.nan), ""
 
 
 def _nearest(measured: pd.DataFrame, point: Point) -> pd.DataFrame:

@@ -105,7 +105,7 @@ def recommend(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
 def by_machine(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """The configurations with a time, over links as they are, of each workload, its code and machine that has several, by a
     title."""
-    alike = table[table.seconds.notna() & table.link_gbit.isna()]
+    alike = table[table.link_gbit.isna()]
     which = pd.Series(map(task, alike.to_dict("records")), alike.index, object)
     source = alike.settings.fillna("").map(lambda text: parse_settings(text).get("source", ""))
     for word, values in ((", ", alike.hardware_id), (", code ", source)):

@@ -75,7 +75,8 @@ class ResultSet:
 def counts(own: ResultSet) -> Pins:
     total = cost.total(own.runs, own.found.epochs)
     lost = {"refused": len(own.found.refused), "unfinished": len(own.found.unfinished)}
-    spent = {"hours": total.hours, "device_hours": total.device_hours, "core_hours": total.core_hours}
+    hours = total["wall_seconds"] / cost.HOUR
+    spent = {"hours": hours, "device_hours": total["device_hours"], "core_hours": total["core_hours"]}
     found = {"all": _counted(own.runs) | lost | spent}
     for name, index in own.studies.items():
         found[name] = _counted(own.runs[own.runs.run_id.isin(index.run_ids)])
