@@ -92,7 +92,7 @@ def measured(text: str, sets: Sequence[Path]) -> str:
 def fastest(name: str, own: records.Records) -> pd.DataFrame:
     """The fastest configuration of one device in a set, for each model and data set."""
     runs = points.unprofiled(own.runs)
-    best = points.points(runs[(runs.world_size == 1) & ~points.barred(runs)])
+    best = points.gather(runs[(runs.world_size == 1) & ~points.barred(runs)])
     return best.sort_values("throughput", ascending=False).groupby(TASK).head(1).assign(set=name)
 
 

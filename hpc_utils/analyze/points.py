@@ -21,7 +21,6 @@ TIMED = {"throughput": -1, "step_seconds": 1, "epoch_seconds": 1}  # exponents o
 ESTIMATES = stats.columns(MEASURES)
 PAUSES = ["checkpoint_seconds", "profile_seconds"]  # of an epoch's training part, not part of T
 METRIC = ["metric", "value", "unit", "value_low", "value_high", "repeats", "runs"]
-COLUMNS = [*SAME, *POINT, "layout", "memory", *ESTIMATES, "repeats", "runs"]
 
 
 class Sample(NamedTuple):
@@ -77,21 +76,16 @@ def of_one_state(runs: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     return state_runs, remarks
 
 
-def points(runs: pd.DataFrame) -> pd.DataFrame:
+def gather(runs: pd.DataFrame, measures: Sequence[str] = MEASURES, also: Sequence[str] = ()) -> pd.DataFrame:
     """One row per configuration, measured in `repeats` runs: of each measure the median and its interval.
 
     Columns: those of `SAME` and `POINT`; `layout` ("nodes x ranks" on each, such as 2x4); `memory`: "allocated" (tensors
     on the accelerator) or "resident" (the rank's process, on a CPU);
     throughput (sample/s); step_seconds (T of an optimizer step), epoch_seconds (T of an epoch) (s);
     peak_bytes, mean_bytes, mode_bytes (B a device, the largest over a run's ranks; mean and mode at the ends of
-    steps); each with `<measure>_low` and `<measure>_high`; repeats; runs (their ids). NaN: not recorded, or a single run's
-    interval.
+    steps), or other `measures`; each with `<measure>_low` and `<measure>_high`, and `<measure>_sample`, the `Sample` of its runs;
+    repeats; runs (their ids); and columns `also`, as the first run has them. NaN: not recorded, or a single run's interval.
     """
-    return gather(runs)[COLUMNS]
-
-
-def gather(runs: pd.DataFrame, measures: Sequence[str] = MEASURES, also: Sequence[str] = ()) -> pd.DataFrame:
-    """`points`, with `<measure>_sample`, the `Sample` of its runs, and other columns `also`, as the first run of each has them."""
     several = runs.world_size > 1  # one rank is on one node, recorded or not, without a link
     layout = {name: runs[name].where(several, 1) for name in ("nodes", "ranks_per_node")}
     times = {"step_seconds": step_seconds(runs), "epoch_seconds": runs.seconds / runs.epochs}
@@ -181,7 +175,7 @@ def step_seconds(runs: pd.DataFrame) -> pd.Series:
 
 
 def memory(runs: pd.DataFrame) -> pd.DataFrame:
-    """memory, peak_bytes, mean_bytes and mode_bytes of each run, as in `points`."""
+    """memory, peak_bytes, mean_bytes and mode_bytes of each run, as in `gather`."""
     accelerator = runs.peak_allocated_bytes.notna() | runs.mean_allocated_bytes.notna()
     columns = {"memory": np.where(accelerator, "allocated", "resident")}
     for name in ("peak", "mean", "mode"):

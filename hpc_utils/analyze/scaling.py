@@ -14,7 +14,6 @@ from hpc_utils.records.identity import task
 from . import stats
 from .compare import beside, compare, quotient, ratios, scaled
 from .points import (
-    COLUMNS,
     ESTIMATES,
     POINT,
     SAME,
@@ -24,7 +23,6 @@ from .points import (
     learned,
     number,
     on_every_link,
-    points,
     unprofiled,
 )
 from .table import tabled
@@ -68,7 +66,7 @@ def curves(runs: pd.DataFrame) -> pd.DataFrame:
     Further columns: kind ("strong", "weak"), batch (the fixed one), scheme (the `parallel` of the curve's points on
     several ranks), curve (its number).
     """
-    gathered = on_every_link(gather(usable(runs)))
+    gathered = on_every_link(gather(usable(runs), also=["device_bytes"]))
     is_ungrouped = gathered.parallel == "none"  # on the curves of every scheme
     grouped = gathered[~is_ungrouped]
     shared = [gathered[is_ungrouped].assign(scheme=scheme) for scheme in grouped.parallel.unique()]
@@ -112,7 +110,8 @@ def throughput(runs: pd.DataFrame) -> pd.DataFrame:
 
     Columns: those of `SAME` and `POINT`, layout; throughput, throughput_low, throughput_high, repeats, runs.
     """
-    return points(unprofiled(runs))[[*SAME, *POINT, "layout", *stats.columns(["throughput"]), "repeats", "runs"]]
+    configurations = gather(unprofiled(runs), ["throughput"])
+    return configurations[[*SAME, *POINT, "layout", *stats.columns(["throughput"]), "repeats", "runs"]]
 
 
 @tabled(
@@ -131,7 +130,7 @@ def efficiency(runs: pd.DataFrame) -> pd.DataFrame:
 
     Columns: those of `SAME`; kind, batch (the fixed one), steps_per_epoch, scheme, baseline; parallel, nodes, ranks_per_node,
     world_size, layout, global_batch, batch_per_device; memory and the measures with their intervals as of
-    `points.points`; speedup, efficiency, each with <name>_low and <name>_high (95 %); repeats (the
+    `points.gather`; speedup, efficiency, each with <name>_low and <name>_high (95 %); repeats (the
     fewest on either side), rounds (in which both took turns; 0: none), within and between (`stats.Spread` of the gain); runs,
     runs_base (`BEHIND`).
     """
@@ -159,7 +158,7 @@ def outcome(runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
     outcomes = headline(efficiency(runs))
     keys = LINE
     if outcomes.empty:
-        outcomes = points(unprofiled(runs)).reindex(columns=outcomes.columns)
+        outcomes = gather(unprofiled(runs)).reindex(columns=outcomes.columns)
         outcomes = outcomes.assign(kind="", batch=outcomes.global_batch)
         keys = ["workload", "dataset", "precision"]
     order = ["link_gbit", "kind", "world_size", "throughput"]
@@ -173,7 +172,7 @@ def comparison(runs: pd.DataFrame, epochs: pd.DataFrame, reference: str = "") ->
     `reference`: a run; by default, and for other tasks and devices than its own, the slowest configuration of one process in fp32, or
     what is nearest to that.
 
-    Columns: as of `points.points`; device_bytes; speedup, speedup_low, speedup_high: throughput over that of the reference (NaN: either is not
+    Columns: as of `points.gather`; device_bytes; speedup, speedup_low, speedup_high: throughput over that of the reference (NaN: either is not
     `usable`); is_reference; metric, learned, learned_low, learned_high: what the runs reached at their end.
     """
     configurations = gather(unprofiled(runs), also=["device_bytes"])
@@ -188,12 +187,9 @@ def comparison(runs: pd.DataFrame, epochs: pd.DataFrame, reference: str = "") ->
     compared = compare(configurations, references, COMPARED, over={"speedup": "throughput"})
     usable_ids = set(usable(runs).run_id)
     is_barred = [not usable_ids.issuperset(run_ids) for run_ids in compared.runs + compared.runs_base]
-    speedup = stats.columns(["speedup"])
-    compared.loc[is_barred, speedup] = np.nan
+    compared.loc[is_barred, stats.columns(["speedup"])] = np.nan
     compared["is_reference"] = compared.runs == compared.runs_base
-    return _with_learned(compared[[*COLUMNS, "device_bytes", *speedup, "is_reference"]], runs, epochs).drop(
-        columns="first"
-    )
+    return _with_learned(compared, runs, epochs)
 
 
 def _with_learned(table: pd.DataFrame, runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
@@ -222,10 +218,9 @@ def workshop(runs: pd.DataFrame, ranks: Mapping[str, Iterable[int]] | None = Non
     barred_ids = set(runs.run_id[barred(runs)])
     is_barred = np.array([not barred_ids.isdisjoint(run_ids) for run_ids in curve_points.runs], dtype=bool)
     sound = curve_points[~is_barred]
-    baselines = sound[sound.world_size == 1].assign(baseline=sound.parallel)
-    baselines = baselines.sort_values("parallel", key=lambda names: names != "none")
+    baselines = sound[sound.world_size == 1].sort_values("parallel", key=lambda names: names != "none")
     compared = compare(sound, baselines, ["curve"], under={"gain": "step_seconds"})
-    compared = _gains(compared).rename(columns={"baseline_base": "baseline"})
+    compared = _gains(compared).rename(columns={"parallel_base": "baseline"})
     compared["repeats"] = compared.repeats.where(compared.runs_base.notna(), compared.runs.map(len))
     parts = [
         compared.assign(state=MEASURED, why=""),
@@ -267,9 +262,7 @@ def memory(runs: pd.DataFrame) -> pd.DataFrame:
     "mode"), bytes, bytes_low, bytes_high (B), device_bytes (of the device, NaN: not recorded), of_device (bytes over it); ratio, ratio_low, ratio_high (M(N) / M(1) with its 95 % interval), repeats; runs, runs_base.
     Points without a record of it are omitted.
     """
-    curve_points = against_one(curves(runs))
-    devices = runs.drop_duplicates("run_id").set_index("run_id").device_bytes.astype(float)
-    curve_points["device_bytes"] = curve_points.runs.str[0].map(devices)
+    curve_points = against_one(curves(runs)).astype({"device_bytes": float})
     parts = []
     for statistic in ("peak", "mean", "mode"):
         compared = ratios(curve_points, over={"ratio": f"{statistic}_bytes"})
@@ -292,25 +285,21 @@ def variation(table: pd.DataFrame) -> pd.DataFrame:
     the largest N measured; runs.
     """
     weak = table[(table.kind == "weak") & (table.world_size > 1)]
-    rows = []
     ends = np.sort(1 / weak[["efficiency_low", "efficiency_high"]] - 1, axis=1)
     weak = weak.assign(
-        variation=(1 / weak.efficiency - 1).abs(), low=np.clip(ends[:, 0], 0, None) - np.clip(ends[:, 1], None, 0),
-        high=np.abs(ends).max(axis=1),
-    )  # fmt: skip
-    for _, curve_points in weak.groupby(number(weak, LINE)):
-        worst = curve_points.loc[curve_points.variation.idxmax()]
-        row = worst[[*LINE, "variation", "world_size", "layout"]].to_dict()
-        row |= {
-            "repeats": curve_points.repeats.min(),
-            "ranks": curve_points.world_size.max(),
-            "runs": unique(*curve_points.runs, *curve_points.runs_base),
-        }
-        if row["repeats"] != 1:
-            row |= {"variation_low": curve_points.low.max(), "variation_high": curve_points.high.max()}
-        rows.append(row)
-    columns = [*LINE, *stats.columns(["variation"]), "repeats", "world_size", "layout", "ranks", "runs"]
-    return pd.DataFrame(rows, columns=columns)
+        variation=(1 / weak.efficiency - 1).abs(),
+        variation_low=np.clip(ends[:, 0], 0, None) - np.clip(ends[:, 1], None, 0),
+        variation_high=np.abs(ends).max(axis=1),
+    )
+    by_line = weak.groupby(number(weak, LINE))
+    repeats = by_line.repeats.min()
+    largest = by_line[["variation_low", "variation_high"]].max()
+    worst = weak.loc[by_line.variation.idxmax(), [*LINE, "variation", "world_size", "layout"]].reset_index(drop=True)
+    run_ids = [unique(*points.runs, *points.runs_base) for _, points in by_line]
+    worst = worst.join(largest.where(repeats > 1)).assign(
+        repeats=repeats, ranks=by_line.world_size.max(), runs=run_ids
+    )
+    return worst[[*LINE, *stats.columns(["variation"]), "repeats", "world_size", "layout", "ranks", "runs"]]
 
 
 @tabled(
