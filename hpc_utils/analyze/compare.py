@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from . import stats
-from .points import Sample, by_round, number
+from .points import Sample, by_round
 
 NONE: Mapping[str, str] = MappingProxyType({})
 SIGNS = np.array([1, -1, -1, 1])  # of the logs in a quotient
@@ -24,12 +24,11 @@ FIELDS = [*stats.ENDS, "_repeats", "_rounds", *(f"_{field}" for field in stats.S
 def beside(table: pd.DataFrame, bases: pd.DataFrame, alike: Sequence[str], suffix: str = "_base") -> pd.DataFrame:
     """Each row of `table`, once for each row of `bases` that is equal in the columns `alike` (unknown equals unknown), with the
     base's columns as `<name><suffix>`; NaN where there is no base."""
-    group = "alike"
-    together = pd.concat([table[[*alike]], bases[[*alike]]])
-    numbers = number(together, [*alike]) if alike else np.zeros(len(together), int)
-    base_columns = bases.assign(**{group: numbers[len(table) :]}).set_index(group).add_suffix(suffix)
-    compared = table.assign(**{group: numbers[: len(table)]}).join(base_columns, on=group)
-    return compared.drop(columns=group).reset_index(drop=True).copy()  # of one piece, for further columns
+    names = ["all", *alike]
+    keys = [name + suffix for name in names]
+    bases = bases.assign(all="").add_suffix(suffix)
+    compared = table.assign(all="").merge(bases, "left", left_on=names, right_on=keys)
+    return compared.drop(columns=["all", f"all{suffix}"]).copy()  # of one piece, for further columns
 
 
 def compare(
@@ -71,15 +70,12 @@ def paired(
 ) -> tuple[stats.Estimate, tuple[str, ...]]:
     """Ratio of `measure` in the rounds, or else its median over the repeats, that both have, and the ids of the runs behind it; of runs,
     not of configurations."""
-    above = table.set_index("repeat")
-    below = base.set_index("repeat")
-    repeats = above.index.intersection(below.index).sort_values()
-    run_ids = [*below.run_id[below.index.isin(repeats)], *above.run_id[above.index.isin(repeats)]]
-    if sessions := _in_rounds(*(by_round(side, measure) for side in (above, below))):
-        estimate, _ = stats.of_rounds(sessions)
-    else:
-        estimate = stats.median(above[measure].astype(float)[repeats] / below[measure].astype(float)[repeats])
-    return estimate, tuple(dict.fromkeys(run_ids))
+    columns = ["repeat", "run_id", measure]
+    pairs = table[columns].merge(base[columns], on="repeat", suffixes=("", "_base")).sort_values("repeat")
+    run_ids = tuple(dict.fromkeys([*pairs.run_id_base, *pairs.run_id]))
+    if sessions := _in_rounds(by_round(table, measure), by_round(base, measure)):
+        return stats.of_rounds(sessions)[0], run_ids
+    return stats.median(pairs[measure].astype(float) / pairs[f"{measure}_base"]), run_ids
 
 
 class Quotient(NamedTuple):

@@ -14,13 +14,13 @@ from hpc_utils.records.identity import parse_settings, task
 from .compare import quotient
 from .cost import KEYS, MEASURES, currency
 from .decide import Verdict, decide
-from .points import gather, unprofiled
+from .points import gather, number, unprofiled
 from .stats import UNKNOWN, Estimate
 from .table import tabled
 
 MINUTES = 10.0  # that an epoch may take where one waits for it
 EFFICIENT = 0.70  # at least: the studies' target for strong scaling
-DECIDED = {Verdict.MET: "decided", Verdict.NOT_MEASURED: "the only one"}  # all others: undecided
+DECIDED = {True: "decided", False: "undecided"}
 
 
 class Choice(NamedTuple):
@@ -62,11 +62,11 @@ def recommend(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
             best = row if ratio(row, best, weight).value < 1 else best
         ratios = [ratio(row, best, weight) for row in rows if row.runs != best.runs]
         closest = min(ratios, key=lambda estimate: estimate.value, default=UNKNOWN)
-        verdicts = {decide(estimate, at_least=1) for estimate in ratios or [UNKNOWN]}
-        return Choice(best, closest, "undecided" if len(verdicts) > 1 else DECIDED.get(*verdicts, "undecided"))
+        decided = all(decide(estimate, at_least=1) == Verdict.MET for estimate in ratios)
+        return Choice(best, closest, DECIDED[decided] if ratios else "the only one")
 
-    quick = table[table.epoch_seconds <= MINUTES * 60].sort_values(["nodes", "world_size"])
-    small = quick[(quick[["nodes", "world_size"]] == quick[["nodes", "world_size"]].iloc[:1].to_numpy()).all(axis=1)]
+    quick = table[table.epoch_seconds <= MINUTES * 60]
+    small = quick[number(quick, ["nodes", "world_size"]) == 0]
     why = f"the fewest devices with which an epoch trains within {MINUTES:g} min"
     if quick.empty:
         small = table[table.epoch_seconds == table.epoch_seconds.min()]
@@ -78,7 +78,7 @@ def recommend(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     ordered = table.sort_values(["nodes", "world_size", "grouped", "seconds"])
     slower = ((row, ratio(row, fastest.row, "equal")) for _, row in ordered.iterrows())
     row, estimate = next(pair for pair in slower if decide(pair[1], at_most=1) != Verdict.MISSED)
-    simplest = Choice(row, estimate, DECIDED.get(decide(estimate, at_most=1), "undecided"))
+    simplest = Choice(row, estimate, DECIDED[decide(estimate, at_most=1) == Verdict.MET])
     rows = []
     for purpose, choice, reason in (
         ("development", least(small), why),
