@@ -54,13 +54,6 @@ class Best(NamedTuple):
     runs: tuple[str, ...] = ()
 
 
-class Judged(NamedTuple):
-    """Mean of paired differences with its 90 % interval, in the unit of the margin; verdict: `EQUAL`, `DIFFERS`, `UNKNOWN`."""
-
-    difference: stats.Estimate
-    verdict: str
-
-
 @dataclass(frozen=True)
 class Ladder:
     """A study with an ablation and its records: what is found of it, each computed once."""
@@ -357,15 +350,16 @@ def _compared(changed: pd.DataFrame, plain: pd.DataFrame, targets: Targets) -> I
             continue
         before = recorded[f"{column}_plain"]
         after = recorded[column]
-        judged = judge((after - before) / (before if measure == "loss" else 1), margin)
+        difference, verdict = judge((after - before) / (before if measure == "loss" else 1), margin)
         row = {"measure": measure, "margin": margin, "plain": before.mean(), "changed": after.mean()}
-        row |= judged.difference.measure("difference")
-        row |= {"verdict": judged.verdict, "runs": unique(recorded.run_id_plain, recorded.run_id)}
+        row |= difference.measure("difference")
+        row |= {"verdict": verdict, "runs": unique(recorded.run_id_plain, recorded.run_id)}
         yield row | {"words": words(row)}
 
 
-def judge(differences: Sequence[float], margin: float) -> Judged:
-    """Two one-sided t tests of paired `differences` (changed - plain, a seed each) against -margin and margin, at 5 %.
+def judge(differences: Sequence[float], margin: float) -> tuple[stats.Estimate, str]:
+    """Mean of paired `differences` (changed - plain, a seed each) with its 90 % interval, and the verdict of two one-sided t tests
+    against -margin and margin, at 5 %: `EQUAL`, `DIFFERS`, `UNKNOWN`.
 
     "differs" if the 95 % interval leaves out zero, and the difference is not shown to be within the margin; one pair
     alone is "not enough evidence".
@@ -374,14 +368,14 @@ def judge(differences: Sequence[float], margin: float) -> Judged:
     count = len(differences)
     mean = float(differences.mean()) if count else np.nan
     if count < 2:
-        return Judged(stats.Estimate(mean, np.nan, np.nan, count), UNKNOWN)
+        return stats.Estimate(mean, np.nan, np.nan, count), UNKNOWN
     error = differences.std(ddof=1) / np.sqrt(count)
     half = float(stats.t_quantile(count - 1, 0.95) * error)  # of the 90 % interval
     wide = float(stats.t_quantile(count - 1, stats.TAILS[1]) * error)  # of the 95 % interval
     verdict = DIFFERS if abs(mean) > wide else UNKNOWN
     if abs(mean) + half < margin:
         verdict = EQUAL
-    return Judged(stats.Estimate(mean, mean - half, mean + half, count), verdict)
+    return stats.Estimate(mean, mean - half, mean + half, count), verdict
 
 
 def words(row: Mapping[str, Any]) -> str:

@@ -249,9 +249,8 @@ def _row(finding: str, row: dict, value: stats.Estimate | float, evidence: Itera
     nodes = row.get("nodes", 1)  # NA: not recorded
     likely = (kind.of_nodes if pd.notna(nodes) and nodes > 1 else "") + (kind.likely or causes)
     words = {"expected": kind.expected, "likely": likely, "look": kind.look, "evidence": "; ".join(evidence)}
-    place = {name: row[name] for name in PLACE if name in row}
     values = value.columns("value") if isinstance(value, stats.Estimate) else {"value": value}
-    return place | words | {"finding": finding} | values
+    return row | words | {"finding": finding} | values
 
 
 def _ranks(row: dict) -> str:

@@ -21,7 +21,7 @@ import pandas as pd
 from hpc_utils.records.identity import PLANNED
 
 from . import stats
-from .cost import HOUR, Billing, per_run
+from .cost import HOUR, Billing, per_run, priced
 from .model.fit import Answer
 from .points import cores_per_rank, links
 from .profiles.peaks import Peak
@@ -124,15 +124,12 @@ def total(estimates: pd.DataFrame, prices: Mapping[str, Billing]) -> dict[str, A
     """Of all of `estimate`'s rows: runs; hours, node_hours, device_hours and cost, each with <name>_low and <name>_high;
     unit."""
     sums: dict[str, Any] = {"runs": int(estimates.runs.sum())}
-    hourly = [
-        prices[row.hardware_id].cost(row.nodes, row.ranks_per_node, 1.0) if row.hardware_id in prices else np.nan
-        for row in estimates.itertuples()
-    ]
+    hourly = priced(estimates.assign(threads_per_rank=1), pd.Series(1.0, estimates.index), prices)
     factors = {
         "hours": 1,
         "node_hours": estimates.nodes,
         "device_hours": estimates.world_size,
-        "cost": np.array(hourly, dtype=float),
+        "cost": hourly.cost,
     }
     starts = estimates[STARTS].set_axis(SECONDS, axis=1)
     parts = pd.concat([estimates[SECONDS] - starts, starts])
@@ -147,7 +144,7 @@ def total(estimates: pd.DataFrame, prices: Mapping[str, Billing]) -> dict[str, A
             f"{name}_low": value - deviations.seconds_low,
             f"{name}_high": value + deviations.seconds_high,
         }
-    units = {prices[hardware].unit for hardware in estimates.hardware_id if hardware in prices}
+    units = set(hourly.unit[hourly.unit != ""])
     return sums | {"unit": units.pop() if len(units) == 1 else ""}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
@@ -13,6 +12,7 @@ from hpc_utils.records.study import StudyIndex, StudyRun
 
 from . import scaling, stats
 from .ablation import Ladder
+from .compare import scaled
 from .scaling import ROUNDS
 from .table import tabled
 
@@ -31,7 +31,24 @@ def headline_ratios(records: Records, study: StudyIndex) -> pd.DataFrame:
     Columns: compared (in words), value, value_low, value_high (95 %), half_width (of a ratio above 1 relative to it; NaN: no interval),
     repeats; rounds, within and between as of `scaling.efficiency`; runs (of both sides).
     """
-    rows = pd.DataFrame([*_efficiencies(records.runs), *_gains(records, study)], columns=COLUMNS)
+    table = scaling.headline(scaling.efficiency(records.runs))
+    efficiencies = table[table.world_size > 1]
+    texts = [
+        f"efficiency on {row['world_size']:g} ranks ({scaling.curve(row)})" for row in efficiencies.to_dict("records")
+    ]
+    run_ids = [scaling.unique(*both) for both in efficiencies[scaling.BEHIND].to_numpy()]
+    rows = scaled(efficiencies, "value", "efficiency", 1.0).assign(compared=texts, runs=run_ids)
+    if study.ablation:
+        gains = Ladder(records, study).gains
+        parts = [
+            scaled(gains, "value", name, 1.0).assign(
+                compared="gain of " + gains.step + f" {name}", runs=gains[f"{name}_runs"]
+            )
+            for name in ("alone", "together")
+        ]
+        parts = pd.concat(parts).sort_index(kind="stable").dropna(subset="value")
+        rows = pd.concat([rows, parts[parts.repeats > 0]])
+    rows = rows.reindex(columns=COLUMNS)
     rows["half_width"] = (rows.value_high - rows.value_low) / 2 / rows.value.clip(lower=1)
     return rows.sort_values("half_width", ascending=False, na_position="first", ignore_index=True)
 
@@ -83,29 +100,6 @@ def machine_speed(rounds: pd.DataFrame) -> pd.DataFrame:
     table = table.agg(moment=("moment", "mean"), logs=("logs", "mean"), configurations=("run_id", "nunique"))
     table = table.assign(speed=np.exp(table.logs)).drop(columns="logs").reset_index()
     return table.sort_values("moment", ignore_index=True)
-
-
-def _efficiencies(runs: pd.DataFrame) -> Iterator[dict]:
-    table = scaling.headline(scaling.efficiency(runs))
-    for row in table[table.world_size > 1].to_dict("records"):
-        yield {
-            "compared": f"efficiency on {row['world_size']:g} ranks ({scaling.curve(row)})",
-            **stats.Estimate.of(row, "efficiency").measure("value"),
-            **{name: row[name] for name in ROUNDS},
-            "runs": scaling.unique(row["runs"], row["runs_base"]),
-        }
-
-
-def _gains(records: Records, study: StudyIndex) -> Iterator[dict]:
-    gains = Ladder(records, study).gains.to_dict("records") if study.ablation else ()
-    for row in gains:
-        for name in ("alone", "together"):
-            if pd.notna(row[name]) and row["repeats"]:
-                yield {
-                    "compared": f"gain of {row['step']} {name}",
-                    **stats.Estimate.of(row, name).measure("value"),
-                    "runs": row[f"{name}_runs"],
-                }
 
 
 def _configuration(run: StudyRun) -> tuple:

@@ -82,11 +82,10 @@ def share(values: Sequence[float]) -> Estimate:
     shares = np.asarray(values, dtype=float)
     with np.errstate(divide="ignore"):
         odds = median(shares / (1 - shares))
-    value = median(shares)
     low, high = (end / (1 + end) for end in (odds.low, odds.high))
-    return (
-        value._replace(low=low, high=high) if high - low <= WIDEST_SHARE else value._replace(low=np.nan, high=np.nan)
-    )
+    if not high - low <= WIDEST_SHARE:
+        low = high = np.nan
+    return median(shares)._replace(low=low, high=high)
 
 
 def ratio(*samples: Sequence[float]) -> Estimate:
@@ -102,19 +101,6 @@ def ratio(*samples: Sequence[float]) -> Estimate:
     if fewest >= BOOTSTRAP_FROM and not base:
         return Estimate(value, *_bootstrap(*measurements), fewest)
     return _around(value, _welch_half_width(*measurements), fewest)
-
-
-def ratio_or_one(numerator: Sequence[float], denominator: Sequence[float]) -> Estimate:
-    """`ratio`, but a single run on one side is assumed to vary as the repeats on the other side do.
-
-    The interval is then the t interval of the difference of mean logs with a common variance.
-    """
-    estimate = ratio(numerator, denominator)
-    several = max(numerator, denominator, key=len)
-    if estimate.repeats > 1 or len(several) < 2:
-        return estimate
-    half = t_quantile(len(several) - 1) * np.log(several).std(ddof=1) * np.sqrt(1 + 1 / len(several))
-    return _around(estimate.value, half, 1)
 
 
 class Spread(NamedTuple):
