@@ -32,10 +32,6 @@ WHY = {
 }
 
 
-class Incomplete(ValueError):
-    """Runs of the design were not measured."""
-
-
 @dataclass(frozen=True)
 class Design:
     """A study's series as a full factorial.
@@ -44,7 +40,7 @@ class Design:
         levels: {factor: its values in the study file's order}.
         values: one row per measured point and repeat: the factors, repeat, run_id, throughput.
         reference: the first value of each factor as planned, measured or not.
-        left_out: the levels, repeats or runs that were left out, and why, a line each.
+        left_out: the levels, repeats or runs that were left out, and why, a line each. Without `levels` nothing is complete.
     """
 
     levels: dict[str, list[Any]]
@@ -66,8 +62,8 @@ class Design:
 
 
 def designs(runs: pd.DataFrame, study: StudyIndex) -> dict[str, Design]:
-    """Every series of a study that combines at least two parameters on one number of ranks; a factor is a parameter in which
-    the series' runs differ."""
+    """The part that was measured completely of every series of a study that combines at least two parameters on one number of
+    ranks; a factor is a parameter in which the series' runs differ."""
     by_series = {}
     for series in _distinct(run.series for run in study.runs):
         planned = [run for run in study.runs if run.series == series]
@@ -84,48 +80,8 @@ def designs(runs: pd.DataFrame, study: StudyIndex) -> dict[str, Design]:
         left_out += [f"{name}={value} is not applicable there" for name, value in gone if value not in levels[name]]
         values = index.merge(measured[["run_id", "throughput"]], on="run_id")
         reference = {name: factor_levels[0] for name, factor_levels in levels.items()}
-        by_series[series] = Design(levels, values, reference, left_out)
+        by_series[series] = _complete(Design(levels, values, reference, left_out))
     return by_series
-
-
-def complete(design: Design) -> Design:
-    """The part of a design that was measured completely.
-
-    The level or repeat with the largest share of missing runs is omitted until none is missing: of equals a repeat, then the
-    level farthest from the reference. The last two repeats are kept, unless most of one is missing. `left_out` lists them.
-
-    Raises:
-        Incomplete: no factor is left.
-    """
-    axes = design.axes
-    cube = design.cells()
-    grid = pd.DataFrame(np.argwhere(np.ones(cube.shape)), columns=[*axes]).assign(missing=np.isnan(cube).ravel())
-    left_out = list(design.left_out)
-    while grid.missing.any():
-        is_short = grid.repeat.nunique() < 3
-        shares = [
-            (share, name == "repeat", number, name)
-            for name in axes
-            for number, share in grid.groupby(name).missing.mean().items()
-            if share > 0.5 or not (name == "repeat" and is_short)
-        ]
-        _, _, number, name = max(shares, key=lambda candidate: candidate[:3])
-        cells = grid[grid[name] == number]
-        measured = f"{(~cells.missing).sum()} of its {len(cells)} runs were measured"
-        left_out.append(f"{name}={axes[name][number]} is left out: {measured}")
-        grid = grid.drop(cells.index)
-    if grid.empty:
-        raise Incomplete("nothing is complete: no run of it was measured")
-    axes = {name: [axis_levels[number] for number in sorted(set(grid[name]))] for name, axis_levels in axes.items()}
-    in_axes = [design.values[name].isin(axis_levels) for name, axis_levels in axes.items()]
-    values = design.values[np.logical_and.reduce(in_axes)]
-    levels = {name: axes[name] for name in design.levels if len(axes[name]) > 1}
-    left_out += [
-        f"{name} is no factor: {axes[name][0]} alone is left of it" for name in design.levels if name not in levels
-    ]
-    if not levels:
-        raise Incomplete(f"no parameter has two values with all their runs: {'; '.join(left_out[:3])}")
-    return Design(levels, values, design.reference, left_out)
 
 
 @tabled(
@@ -141,13 +97,10 @@ def effects(design: Design) -> pd.DataFrame:
     Columns: effect ("bucket_mb", "bucket_mb x precision"), kind ("main", "interaction", "rest"), freedom, share (of the
     total sum of squares), p (of the F test against the noise; Holm's correction over the effects), beyond (p < 5 %).
     With one repeat there is no noise to test against: p is NaN, beyond false.
-
-    Raises:
-        Incomplete: runs were not measured; `complete` finds the part that can be analysed.
     """
     from scipy.special import fdtrc  # scipy.stats.f.sf without importing scipy.stats
 
-    cube = _cube(design)
+    cube = design.cells()
     names = list(design.levels)
     rows = []
     for size in range(1, len(names) + 1):
@@ -172,7 +125,7 @@ def main_effects(design: Design) -> pd.DataFrame:
 
     Columns: factor, level, gain (a factor of throughput), gain_low, gain_high (95 %; NaN at the first level, and for one repeat).
     """
-    cube = _cube(design)
+    cube = design.cells()
     rows = []
     for axis, (name, levels) in enumerate(design.levels.items()):
         means = _means(cube, [axis]).ravel()
@@ -188,7 +141,7 @@ def interactions(design: Design) -> pd.DataFrame:
     Columns: first, first_level, second, second_level; throughput (sample/s); beyond: the gain over both factors' first
     levels, over the product of each level's own gain, with beyond_low and beyond_high (95 %).
     """
-    cube = _cube(design)
+    cube = design.cells()
     rows = []
     for (first_axis, first), (second_axis, second) in itertools.combinations(enumerate(design.levels), 2):
         ours = design.levels[first]
@@ -218,14 +171,14 @@ def best(design: Design, target: float) -> pd.DataFrame:
     Columns: point, reference (in words); gain (a factor of throughput) with its interval (NaN for one repeat, and for the reference
     itself); verdict, why; repeats; target (the required gain); runs.
     """
-    cube = _cube(design)
-    logs = cube.mean(axis=-1)
-    position = np.unravel_index(int(logs.argmax()), logs.shape)
-    half = _half(cube, 2 / cube.shape[-1], tests=logs.size - 1)
-    most_log = logs[position] - logs.flat[0]
-    gain = _gain(most_log, half if any(position) else np.nan)
-    others_log = logs.flat[1:].max() - logs.flat[0]
-    every_point = Estimate(gain[0], *np.exp([most_log - half, others_log + half]), cube.shape[-1])
+    cube = design.cells()
+    repeats = cube.shape[-1]
+    logs = cube.mean(axis=-1).ravel()
+    logs = logs - logs[0]
+    place = int(logs.argmax())
+    half = _half(cube, 2 / repeats, tests=logs.size - 1)
+    gain = _gain(logs[place], half if place else np.nan)
+    every_point = Estimate(gain[0], *np.exp([logs[place] - half, logs[1:].max() + half]), repeats)
     verdict = decide(every_point, at_least=1 + target)
     why = WHY[verdict]
     lost = {name: value for name, value in design.reference.items() if value not in design.values[name].tolist()}
@@ -233,18 +186,46 @@ def best(design: Design, target: float) -> pd.DataFrame:
         verdict, why = Verdict.UNDECIDED, f"the reference ({_words(lost)}) was not measured completely"
     elif np.isnan(half):
         why = "a single repeat has no interval"
-    point = {name: levels[number] for (name, levels), number in zip(design.levels.items(), position, strict=True)}
-    reference = {name: levels[0] for name, levels in design.levels.items()}
-    row = {"point": _words(point), "reference": _words(reference)} | dict(zip(columns(["gain"]), gain, strict=True))
-    row |= {"verdict": verdict, "why": why, "repeats": cube.shape[-1], "target": 1 + target}
+    points = itertools.product(*design.levels.values())
+    points = [_words(dict(zip(design.levels, values, strict=True))) for values in points]
+    row = {"point": points[place], "reference": points[0]} | dict(zip(columns(["gain"]), gain, strict=True))
+    row |= {"verdict": verdict, "why": why, "repeats": repeats, "target": 1 + target}
     return pd.DataFrame([row | {"runs": tuple(design.values.run_id)}])
 
 
-def _cube(design: Design) -> np.ndarray:
+def _complete(design: Design) -> Design:
+    """The part of a design that was measured completely.
+
+    The level or repeat with the largest share of missing runs is omitted until none is missing: of equals a repeat, then the
+    level farthest from the reference. The last two repeats are kept, unless most of one is missing. `left_out` lists them.
+    """
+    axes = design.axes
     cube = design.cells()
-    if missing := int(np.isnan(cube).sum()):
-        raise Incomplete(f"{missing} of {cube.size} runs were not measured")
-    return cube
+    grid = pd.DataFrame(np.argwhere(np.ones(cube.shape)), columns=[*axes]).assign(missing=np.isnan(cube).ravel())
+    left_out = list(design.left_out)
+    while grid.missing.any():
+        is_short = grid.repeat.nunique() < 3
+        shares = [
+            (share, name == "repeat", number, name)
+            for name in axes
+            for number, share in grid.groupby(name).missing.mean().items()
+            if share > 0.5 or not (name == "repeat" and is_short)
+        ]
+        _, _, number, name = max(shares, key=lambda candidate: candidate[:3])
+        cells = grid[grid[name] == number]
+        measured = f"{(~cells.missing).sum()} of its {len(cells)} runs were measured"
+        left_out.append(f"{name}={axes[name][number]} is left out: {measured}")
+        grid = grid.drop(cells.index)
+    axes = {name: [axis_levels[number] for number in sorted(set(grid[name]))] for name, axis_levels in axes.items()}
+    in_axes = [design.values[name].isin(axis_levels) for name, axis_levels in axes.items()]
+    values = design.values[np.logical_and.reduce(in_axes)]
+    levels = {name: axes[name] for name in design.levels if len(axes[name]) > 1}
+    left_out += [
+        f"{name} is no factor: {axes[name][0]} alone is left of it" for name in design.levels if len(axes[name]) == 1
+    ]
+    if not levels:
+        left_out.insert(0, "no parameter has two values with all their runs")
+    return Design(levels, values, design.reference, left_out)
 
 
 def _means(cube: np.ndarray, axes: Iterable[int]) -> np.ndarray:

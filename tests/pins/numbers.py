@@ -222,7 +222,7 @@ def factorials(own: ResultSet) -> Pins:
     found: Pins = {}
     for name, index in own.studies.items():
         for series, design in factorial.designs(own.runs, index).items():
-            design, stem = factorial.complete(design), f"{name} {series}"
+            stem = f"{name} {series}"
             best = factorial.best(design, index.targets.sensitivity_gain)
             pairs = factorial.interactions(design).dropna(subset=["beyond_low"])
             found |= {
