@@ -100,7 +100,7 @@ def within(estimate: stats.Estimate, tolerance: float) -> tuple[str, str]:
     demand = f"within {100 * tolerance:.2g}% is asked"
     if not np.isfinite(estimate.low):
         return UNKNOWN, f"single runs have no interval; {demand}"
-    verdict = decide(estimate, within=(1 / (1 + tolerance), 1 + tolerance))
+    verdict = decide(estimate, at_least=1 / (1 + tolerance), at_most=1 + tolerance)
     if verdict == Verdict.UNDECIDED:
         return UNKNOWN, f"interval too wide; {demand}"
     return AGREE if verdict == Verdict.MET else DIFFER, demand

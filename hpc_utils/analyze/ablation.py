@@ -316,13 +316,13 @@ def process_group(runs: pd.DataFrame, study: StudyIndex) -> pd.DataFrame:
     missing="`hpc study run accuracy`",
 )
 def across_ranks(runs: pd.DataFrame, epochs: pd.DataFrame, targets: Targets) -> pd.DataFrame:
-    """`equivalence` of several ranks with one rank, of the same global batch and steps: one row per configuration and measure.
+    """As `Ladder.learnt`, several ranks with one rank of the same global batch and steps: one row per configuration and measure.
 
-    Columns: workload, dataset, precision, global_batch, parallel, layout; then as of `equivalence`, `plain` being one rank.
+    Columns: workload, dataset, precision, global_batch, parallel, layout; then as of `Ladder.learnt`, `plain` being one rank.
     """
     columns = ["workload", "dataset", "precision", "global_batch", "parallel", "layout"]
     rows = []
-    runs = unprofiled(runs).drop(columns="test_accuracy").merge(_final(epochs), on="run_id")
+    runs = unprofiled(runs).merge(_final(epochs), on="run_id")
     for _, workload_runs in runs.groupby(number(runs, [*SAME, "global_batch", "steps_per_epoch"])):
         single = one_rank(workload_runs).set_index("repeat")
         several = workload_runs[workload_runs.world_size > 1].set_index("repeat")
@@ -333,23 +333,22 @@ def across_ranks(runs: pd.DataFrame, epochs: pd.DataFrame, targets: Targets) -> 
 
 
 def _final(epochs: pd.DataFrame) -> pd.DataFrame:
-    """run_id, test_accuracy and loss at the end of each run."""
+    """run_id, accuracy and loss at the end of each run."""
     last = epochs.sort_values("epoch").groupby("run_id")[["test_accuracy", "test_loss", "train_loss"]].last()
     last = last.astype(float)
-    return last.assign(loss=last.test_loss.fillna(last.train_loss))[["test_accuracy", "loss"]].reset_index()
+    measures = {"accuracy": last.test_accuracy, "loss": last.test_loss.fillna(last.train_loss)}
+    return pd.DataFrame(measures).reset_index()
 
 
 def _compared(changed: pd.DataFrame, plain: pd.DataFrame, targets: Targets) -> Iterator[dict[str, Any]]:
     """A row for each measure of `_final`, paired by repeat, which is the index of both."""
     pairs = changed.join(plain.add_suffix("_plain"), how="inner")
-    for measure, column, margin in (
-        ("accuracy", "test_accuracy", targets.accuracy_margin), ("loss", "loss", targets.loss_margin)
-    ):  # fmt: skip
-        recorded = pairs.dropna(subset=[column, f"{column}_plain"])
+    for measure, margin in (("accuracy", targets.accuracy_margin), ("loss", targets.loss_margin)):
+        recorded = pairs.dropna(subset=[measure, f"{measure}_plain"])
         if recorded.empty:
             continue
-        before = recorded[f"{column}_plain"]
-        after = recorded[column]
+        before = recorded[f"{measure}_plain"]
+        after = recorded[measure]
         difference, verdict = judge((after - before) / (before if measure == "loss" else 1), margin)
         row = {"measure": measure, "margin": margin, "plain": before.mean(), "changed": after.mean()}
         row |= difference.measure("difference")

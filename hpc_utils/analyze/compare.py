@@ -57,7 +57,7 @@ def ratios(
             quotients = [_of_row(row, measure, ends, row["runs"] == row[f"runs{suffix}"]) for row in rows]
             values = [[*estimate, rounds, *spread] for estimate, rounds, spread in quotients]
             columns |= pd.DataFrame(values, compared.index, [name + field for field in FIELDS], float)
-    return compared.assign(**columns)
+    return compared.assign(**columns).copy()  # of one piece, for further columns
 
 
 def scaled(table: pd.DataFrame, name: str, source: str, factor: pd.Series | float) -> pd.DataFrame:

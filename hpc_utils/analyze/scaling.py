@@ -33,13 +33,8 @@ FIXED = {"strong": "global_batch", "weak": "batch_per_device"}
 PLACE = ["parallel", "nodes", "ranks_per_node", "world_size", "layout", "global_batch", "batch_per_device"]
 LINE = [*SAME, *CURVE, "baseline"]  # equal for all points of a drawn line
 BEHIND = ["runs", "runs_base"]  # ids of a point's runs, and of those of its baseline
-COMPARED = [
-    "workload",
-    "dataset",
-    "device",
-    "device_name",
-    "hardware_id",
-]  # equal for configurations with a common reference
+# Equal for configurations with a common reference.
+COMPARED = ["workload", "dataset", "device", "device_name", "hardware_id"]
 GAIN = stats.columns(["speedup", "efficiency"])
 ROUNDS = ["rounds", *stats.Spread._fields]
 RATIO = [*stats.columns(["ratio"]), "repeats"]
@@ -85,17 +80,12 @@ def against_one(curve_points: pd.DataFrame) -> pd.DataFrame:
     first point of each curve is the baseline itself. Curves without that baseline are omitted.
     """
     single = curve_points.world_size == 1
-    several = curve_points[~single & (curve_points.parallel != "none")]
-    parts = []
-    for by_scheme in (False, True):
-        baseline = curve_points.scheme if by_scheme else "none"
-        baselines = curve_points[single & (curve_points.parallel == baseline)]
-        baselines = baselines[baselines.curve.isin(several.curve)]
-        many = several[several.curve.isin(baselines.curve)]
-        compared = compare(pd.concat([baselines, many]), baselines, ["curve"], under={"gain": "step_seconds"})
-        parts.append(compared.assign(order=by_scheme, baseline=compared.scheme if by_scheme else "none"))
-    every = pd.concat(parts)
-    return every.sort_values(["curve", "order", "world_size", "nodes"], ignore_index=True).drop(columns="order")
+    several = curve_points[~single]
+    baselines = curve_points[single & curve_points.curve.isin(several.curve)].assign(baseline=curve_points.parallel)
+    many = several.merge(baselines[["curve", "baseline"]], on="curve")
+    every = pd.concat([baselines, many]).assign(is_scheme=lambda rows: rows.baseline != "none")
+    every = every.sort_values(["curve", "is_scheme", "world_size", "nodes"], ignore_index=True)
+    return compare(every, baselines, ["curve", "baseline"], under={"gain": "step_seconds"})
 
 
 @tabled(
