@@ -39,7 +39,7 @@ BEHIND = [f"{name}_runs" for name in GAINS]  # ids of the runs behind each gain
 SEVERAL = [f"{name}{end}" for name in GAINS for end in ("", "_low", "_high", "_verdict")]
 COLUMNS = ["step", "about", "parameters", "why", "before", *SEVERAL, "repeats", "memory", "warmup", *BEHIND]
 LEARNT = [
-    "step", "measure", "plain", "changed", *stats.columns(["difference"]), "margin", "repeats", "verdict", "words", "runs",
+    "step", "measure", "plain", "changed", *stats.columns("difference"), "margin", "repeats", "verdict", "words", "runs",
 ]  # fmt: skip
 
 
@@ -201,7 +201,7 @@ class Ladder:
                 row = {"label": label, "series": series, "runs": tuple(series_runs.run_id)}
                 row |= stats.median(series_runs.throughput).measure("throughput")
                 rows.append(row | series_runs[medians].median().to_dict())
-        names = ["label", "series", *stats.columns(["throughput"]), "repeats", *medians, "runs"]
+        names = ["label", "series", *stats.columns("throughput"), "repeats", *medians, "runs"]
         return pd.DataFrame(rows, columns=names)
 
     @cached_property
@@ -306,7 +306,7 @@ def process_group(runs: pd.DataFrame, study: StudyIndex) -> pd.DataFrame:
             ratio, run_ids = paired(grouped, ungrouped)
             row = grouped.iloc[0][keys].to_dict() | {"throughput": grouped.throughput.median(), "runs": run_ids}
             rows += [row | ratio.measure("ratio")] * bool(ratio.repeats)
-    return pd.DataFrame(rows, columns=[*keys, "throughput", *stats.columns(["ratio"]), "repeats", "runs"])
+    return pd.DataFrame(rows, columns=[*keys, "throughput", *stats.columns("ratio"), "repeats", "runs"])
 
 
 @tabled(

@@ -82,7 +82,7 @@ FINDINGS = {
     ),
 }
 PLACE = [*SAME, "kind", "batch", "baseline", *POINT, "layout"]
-COLUMNS = ["finding", *PLACE, *stats.columns(["value"]), "expected", "evidence", "likely", "look"]
+COLUMNS = ["finding", *PLACE, *stats.columns("value"), "expected", "evidence", "likely", "look"]
 
 
 @tabled(

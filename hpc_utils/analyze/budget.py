@@ -53,10 +53,10 @@ ATTAINED = (0.2, 0.02, 0.6)
 # Equal in all runs of one configuration, planned or measured.
 SAME = [*PLANNED, "link_gbit", "global_batch", "parallel", "nodes", "ranks_per_node"]
 LAYOUT = ["series", "nodes", "ranks_per_node"]
-SECONDS = stats.columns(["seconds"])
-STARTS = stats.columns(["start"])
-STEPS = stats.columns(["step_seconds"])
-ENDS = stats.columns(["hours", "node_hours", "device_hours", "cost"])
+SECONDS = stats.columns("seconds")
+STARTS = stats.columns("start")
+STEPS = stats.columns("step_seconds")
+ENDS = stats.columns("hours", "node_hours", "device_hours", "cost")
 
 
 def estimate(

@@ -26,9 +26,9 @@ KEYS = [*SAME, *POINT]  # equal in the repeats of a configuration
 # What a configuration takes; each has its 95 % interval in <name>_low and <name>_high.
 MEASURES = ["epochs", "seconds", "wall_seconds", "device_hours", "core_hours", "node_hours", "cost", "energy_kwh"]
 HOURLY = ("device_hours", "core_hours", "node_hours", "cost")  # these grow with wall_seconds
-COLUMNS = [*KEYS, *stats.columns(MEASURES), "unit", "epoch_seconds", "efficiency", "repeats", "runs"]
+COLUMNS = [*KEYS, *stats.columns(*MEASURES), "unit", "epoch_seconds", "efficiency", "repeats", "runs"]
 WORTH = {Verdict.MET: "good value", Verdict.MISSED: "diminishing returns", Verdict.UNDECIDED: "undecided"}
-BENEFIT = ["device_hours", "cost", "unit", *stats.columns(["dearer", "added"]), "verdict"]
+BENEFIT = ["device_hours", "cost", "unit", *stats.columns("dearer", "added"), "verdict"]
 
 
 class Billing(Protocol):

@@ -132,7 +132,7 @@ def main_effects(design: Design) -> pd.DataFrame:
         half = _half(cube, 2 / (cube.size / len(levels)))
         for number, level in enumerate(levels):
             rows.append([name, level, *_gain(means[number] - means[0], half if number else np.nan)])
-    return pd.DataFrame(rows, columns=["factor", "level", *columns(["gain"])])
+    return pd.DataFrame(rows, columns=["factor", "level", *columns("gain")])
 
 
 def interactions(design: Design) -> pd.DataFrame:
@@ -151,7 +151,7 @@ def interactions(design: Design) -> pd.DataFrame:
         for i, j in itertools.product(*map(range, means.shape)):
             beyond = _gain(means[i, j] - means[i, 0] - means[0, j] + means[0, 0], half if i and j else np.nan)
             rows.append([first, ours[i], second, theirs[j], np.exp(means[i, j]), *beyond])
-    names = ["first", "first_level", "second", "second_level", "throughput", *columns(["beyond"])]
+    names = ["first", "first_level", "second", "second_level", "throughput", *columns("beyond")]
     return pd.DataFrame(rows, columns=names)
 
 
@@ -188,7 +188,7 @@ def best(design: Design, target: float) -> pd.DataFrame:
         why = "a single repeat has no interval"
     points = itertools.product(*design.levels.values())
     points = [_words(dict(zip(design.levels, values, strict=True))) for values in points]
-    row = {"point": points[place], "reference": points[0]} | dict(zip(columns(["gain"]), gain, strict=True))
+    row = {"point": points[place], "reference": points[0]} | dict(zip(columns("gain"), gain, strict=True))
     row |= {"verdict": verdict, "why": why, "repeats": repeats, "target": 1 + target}
     return pd.DataFrame([row | {"runs": tuple(design.values.run_id)}])
 

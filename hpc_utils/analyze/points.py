@@ -18,7 +18,7 @@ STATE = [*CODE, "hardware_id", "device_name"]
 
 MEASURES = ["throughput", "step_seconds", "epoch_seconds", "peak_bytes", "mean_bytes", "mode_bytes"]
 TIMED = {"throughput": -1, "step_seconds": 1, "epoch_seconds": 1}  # exponents of a block's time in measures
-ESTIMATES = stats.columns(MEASURES)
+ESTIMATES = stats.columns(*MEASURES)
 PAUSES = ["checkpoint_seconds", "profile_seconds"]  # of an epoch's training part, not part of T
 METRIC = ["metric", "value", "unit", "value_low", "value_high", "repeats", "runs"]
 
@@ -106,7 +106,7 @@ def gather(runs: pd.DataFrame, measures: Sequence[str] = MEASURES, also: Sequenc
         rounds = by_round(runs, name).groupby(runs.configuration).agg(list)
         columns[f"{name}_sample"] = list(map(Sample, values, rounds))
         quantity = metric if name == "value" else name
-        columns |= dict(zip(stats.columns([name]), stats.medians(values, quantity).T, strict=False))
+        columns |= dict(zip(stats.columns(name), stats.medians(values, quantity).T, strict=False))
     return configurations.assign(**columns).reset_index(drop=True)
 
 

@@ -16,7 +16,7 @@ from .compare import scaled
 from .scaling import ROUNDS
 from .table import tabled
 
-COLUMNS = ["compared", *stats.columns(["value"]), "half_width", "repeats", *ROUNDS, "runs"]
+COLUMNS = ["compared", *stats.columns("value"), "half_width", "repeats", *ROUNDS, "runs"]
 
 
 @tabled(

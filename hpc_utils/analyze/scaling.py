@@ -35,9 +35,9 @@ LINE = [*SAME, *CURVE, "baseline"]  # equal for all points of a drawn line
 BEHIND = ["runs", "runs_base"]  # ids of a point's runs, and of those of its baseline
 # Equal for configurations with a common reference.
 COMPARED = ["workload", "dataset", "device", "device_name", "hardware_id"]
-GAIN = stats.columns(["speedup", "efficiency"])
+GAIN = stats.columns("speedup", "efficiency")
 ROUNDS = ["rounds", *stats.Spread._fields]
-RATIO = [*stats.columns(["ratio"]), "repeats"]
+RATIO = [*stats.columns("ratio"), "repeats"]
 
 RANKS = (1, 2, 4, 8, 12)  # rank counts of the workshop's table
 MEASURED, NOT_MEASURED, BARRED = "measured", "not measured", "barred"
@@ -101,7 +101,7 @@ def throughput(runs: pd.DataFrame) -> pd.DataFrame:
     Columns: those of `SAME` and `POINT`, layout; throughput, throughput_low, throughput_high, repeats, runs.
     """
     configurations = gather(unprofiled(runs), ["throughput"])
-    return configurations[[*SAME, *POINT, "layout", *stats.columns(["throughput"]), "repeats", "runs"]]
+    return configurations[[*SAME, *POINT, "layout", *stats.columns("throughput"), "repeats", "runs"]]
 
 
 @tabled(
@@ -177,7 +177,7 @@ def comparison(runs: pd.DataFrame, epochs: pd.DataFrame, reference: str = "") ->
     compared = compare(configurations, references, COMPARED, over={"speedup": "throughput"})
     usable_ids = set(usable(runs).run_id)
     is_barred = [not usable_ids.issuperset(run_ids) for run_ids in compared.runs + compared.runs_base]
-    compared.loc[is_barred, stats.columns(["speedup"])] = np.nan
+    compared.loc[is_barred, stats.columns("speedup")] = np.nan
     compared["is_reference"] = compared.runs == compared.runs_base
     return _with_learned(compared, runs, epochs)
 
@@ -185,8 +185,8 @@ def comparison(runs: pd.DataFrame, epochs: pd.DataFrame, reference: str = "") ->
 def _with_learned(table: pd.DataFrame, runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
     """`table` with `points.learned` of its rows: metric, learned, learned_low, learned_high."""
     reached = learned(runs, epochs).explode("runs").drop_duplicates("runs").set_index("runs")
-    reached = reached[["metric", *stats.columns(["value"])]]
-    reached.columns = ["metric", *stats.columns(["learned"])]
+    reached = reached[["metric", *stats.columns("value")]]
+    reached.columns = ["metric", *stats.columns("learned")]
     return table.assign(first=table.runs.str[0]).join(reached, on="first")
 
 
@@ -260,7 +260,7 @@ def memory(runs: pd.DataFrame) -> pd.DataFrame:
         compared = compared.assign(statistic=statistic, repeats=compared.ratio_repeats).dropna(subset="ratio")
         compared["of_device"] = compared.bytes / compared.device_bytes
         device = ["device_bytes", "of_device"]
-        columns = [*LINE, *PLACE, "memory", *BEHIND, "statistic", *stats.columns(["bytes"]), *device, *RATIO]
+        columns = [*LINE, *PLACE, "memory", *BEHIND, "statistic", *stats.columns("bytes"), *device, *RATIO]
         parts.append(compared[columns].astype({"repeats": int}))
     return pd.concat(parts, ignore_index=True)
 
@@ -289,7 +289,7 @@ def variation(table: pd.DataFrame) -> pd.DataFrame:
     worst = worst.join(largest.where(repeats > 1)).assign(
         repeats=repeats, ranks=by_line.world_size.max(), runs=run_ids
     )
-    return worst[[*LINE, *stats.columns(["variation"]), "repeats", "world_size", "layout", "ranks", "runs"]]
+    return worst[[*LINE, *stats.columns("variation"), "repeats", "world_size", "layout", "ranks", "runs"]]
 
 
 @tabled(
@@ -327,7 +327,7 @@ def before_after(runs: pd.DataFrame) -> pd.DataFrame:
         "settings_before",
         "other",
         *pair_columns,
-        *stats.columns(["gain"]),
+        *stats.columns("gain"),
         "repeats",
         "runs",
     ]

@@ -47,7 +47,7 @@ def against_whole_cores(runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFram
     is_whole = steps.cores == 1
     compared = compare(steps, steps[is_whole], SAME, over={"ratio": "step_seconds"}).dropna(subset="ratio")
     compared = scaled(compared, "deviation", "ratio", compared.cores)
-    compared[stats.columns(["deviation"])] -= 1
+    compared[stats.columns("deviation")] -= 1
     compared = scaled(compared, "sample_seconds", "step_seconds", compared.cores / compared.batch_per_device)
     compared = compared.assign(periods=compared.step_seconds / compared.period)
     has_shares = compared.groupby(number(compared, SAME)).cores.transform("min") < 1

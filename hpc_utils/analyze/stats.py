@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -30,7 +30,7 @@ class Estimate(NamedTuple):
     @classmethod
     def of(cls, row: Mapping[str, float], name: str) -> Estimate:
         """Of a table's row: its `columns` of `name`, and `repeats`."""
-        return cls(*(row[column] for column in columns([name])), row["repeats"])
+        return cls(*(row[column] for column in columns(name)), row["repeats"])
 
     def columns(self, name: str) -> dict[str, float]:
         """`name`, `<name>_low` and `<name>_high` of a table's row."""
@@ -48,7 +48,7 @@ class Estimate(NamedTuple):
 UNKNOWN = Estimate(float("nan"), float("nan"), float("nan"), 0)
 
 
-def columns(names: Iterable[str]) -> list[str]:
+def columns(*names: str) -> list[str]:
     """Of each of `names`: `name`, `<name>_low` and `<name>_high`."""
     return [name + end for name in names for end in ENDS]
 

@@ -17,7 +17,7 @@ MACHINE = ["hardware_id", "digest", "load", "date"]  # columns of a bench table 
 
 def factor(row: Row, name: str) -> str:
     """`1.34 [1.30, 1.38], faster`: the factor in the column `name` with its interval, and the verdict on it."""
-    ends = [row[end] for end in stats.columns([name])]
+    ends = [row[end] for end in stats.columns(name)]
     written = bracketed(*ends, "{:.2f}".format)
     return f"{written}, {ablation.verdict(*ends[1:])}" if written else ABSENT
 

@@ -39,7 +39,7 @@ def test_each_row_is_over_the_base_that_is_alike(configurations: pd.DataFrame) -
     table = compare(configurations, bases, ["machine"], over={"gain": "speed"}, under={"slowdown": "speed"})
     assert table.runs.tolist() == configurations.runs.tolist()
     expected = stats.ratio([2.0, 2.2, 1.9], BASE)
-    assert table.loc[1, [*stats.columns(["gain"]), "gain_repeats"]].tolist() == list(expected)
+    assert table.loc[1, [*stats.columns("gain"), "gain_repeats"]].tolist() == list(expected)
     assert table.slowdown[1] == pytest.approx(0.5) and table.speed_base[1] == 1
     assert (table.gain[3], table.gain_repeats[3]) == (pytest.approx(2.05 / 4.2), 2), "a repeat was not recorded"
     assert table.gain[4:].isna().all() and table.gain_repeats[4:].tolist() == [0, 0], "no base, and no measurement"
@@ -59,7 +59,7 @@ def test_beside_has_a_row_for_each_base_and_compare_takes_the_first(configuratio
 def test_a_scaled_column_keeps_its_interval() -> None:
     table = pd.DataFrame({"gain": [2.0, 4.0], "gain_low": [1.0, np.nan], "gain_high": [3.0, np.nan]})
     share = scaled(table, "share", "gain", pd.Series([0.5, 0.25]))
-    assert share[stats.columns(["share"])].iloc[0].tolist() == [1, 0.5, 1.5] and share.share[1] == 1
+    assert share[stats.columns("share")].iloc[0].tolist() == [1, 0.5, 1.5] and share.share[1] == 1
 
 
 def test_pairs_are_of_one_repeat() -> None:

@@ -152,7 +152,7 @@ def model(own: ResultSet) -> Pins:
         return {
             row[by]: known({"count": row["count"], "repeats": row["repeats"]}
                            | ({"inside": row["inside"]} if row[by] == "held out" else {})
-                           | {name: [row[one] for one in stats.columns([name])] for name in names})
+                           | {name: [row[one] for one in stats.columns(name)] for name in names})
             for row in validation.accuracy(frame, by).to_dict("records")
         }  # fmt: skip
 
