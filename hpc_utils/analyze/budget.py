@@ -92,11 +92,8 @@ def estimate(
     rows = []
     for _, members in planned.groupby(["series", *SAME], sort=False, dropna=False):
         point = points[members.index[0]]
-        basis, source, step, seconds, note = _predicted(point, measured, predict, seconds_per_epoch, roughly)
-        start = np.array(START)
-        if basis == "time limit":
-            seconds = np.array([limit, 0.0, limit])
-            start = np.zeros(3)
+        basis, source, step, seconds, note = _predicted(point, measured, limit, predict, seconds_per_epoch, roughly)
+        start = np.zeros(3) if basis == "time limit" else np.array(START)
         seconds = seconds + start
         if seconds[2] > limit:
             beyond = f"may exceed the time limit of {timedelta(seconds=limit)} and go on in another job"
@@ -183,6 +180,7 @@ def grouped(estimates: pd.DataFrame, by: list[str], prices: Mapping[str, Billing
 def _predicted(
     point: Point,
     measured: pd.DataFrame,
+    limit: float,
     predict: Predict | None,
     seconds_per_epoch: float | None,
     roughly: Predict | None,
@@ -219,7 +217,7 @@ def _predicted(
     if point["steps"] and roughly and (answer := roughly(point)):
         step = _ends(answer.seconds)
         return "operations", "operations", step, _from_steps(point, step), ""
-    return "time limit", "time limit", np.full(3, np.nan), np.full(3, np.nan), ""
+    return "time limit", "time limit", np.full(3, np.nan), np.array([limit, 0.0, limit]), ""
 
 
 def _nearest(measured: pd.DataFrame, point: Point) -> pd.DataFrame:

@@ -51,7 +51,7 @@ def per_run(runs: pd.DataFrame, epochs: pd.DataFrame, prices: Mapping[str, Billi
     energy_kwh (of T, all devices; NaN without a counter).
     """
     names = ["samples", "seconds", "eval_seconds", *PAUSES, "energy_joules"]
-    grouped = epochs[["run_id"]].join(epochs[names].apply(pd.to_numeric)).groupby("run_id")
+    grouped = epochs[names].apply(pd.to_numeric).groupby(epochs.run_id)
     sums = grouped.sum(min_count=1).assign(epochs=grouped.size())
     sums["energy_kwh"] = grouped.energy_joules.agg(lambda joules: joules.sum(skipna=False)) / KWH
     spent = runs.drop(columns=["epochs", *names], errors="ignore").merge(sums, on="run_id")

@@ -60,8 +60,8 @@ def of_one_state(runs: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
         return runs, []
     states = number(runs, STATE)
     remarks = []
-    latest = runs.started.astype(str).groupby(states).max()
-    chosen = max(latest.index, key=lambda state: ((states == state).sum(), latest[state]))
+    sizes = runs.started.astype(str).groupby(states).agg(["size", "max"])
+    chosen = sizes.sort_values(["size", "max"]).index[-1]
     state_runs = runs[states == chosen]
     other_runs = runs[states != chosen]
     if len(other_runs):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import pandas as pd
@@ -49,18 +50,19 @@ def recommend(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     money, unit = currency(table)
     measured = gather(unprofiled(runs), ["throughput"])
     samples = dict(zip(measured.runs, measured.throughput_sample, strict=True))
-    table = table.assign(price=table[money] / table.wall_seconds, equal=1.0, grouped=table.parallel != "none")
+    table = table.assign(price=table[money] / table.wall_seconds, grouped=table.parallel != "none")
 
-    def ratio(row: pd.Series, base: pd.Series, weight: str) -> Estimate:
-        """The time of equal work of `row`, by `weight` a second, over that of `base`."""
-        return quotient(samples[base.runs], samples[row.runs]).estimate.times(row[weight] / base[weight])
+    def time(row: pd.Series, base: pd.Series) -> Estimate:
+        """The time of equal work of `row` over that of `base`."""
+        return quotient(samples[base.runs], samples[row.runs]).estimate
 
-    def least(among: pd.DataFrame, weight: str = "equal") -> Choice:
+    def price(row: pd.Series, base: pd.Series) -> Estimate:
+        return time(row, base).times(row.price / base.price)
+
+    def least(among: pd.DataFrame, ratio: Callable[[pd.Series, pd.Series], Estimate] = time) -> Choice:
         rows = [row for _, row in among.iterrows()]
-        best = rows[0]
-        for row in rows[1:]:
-            best = row if ratio(row, best, weight).value < 1 else best
-        ratios = [ratio(row, best, weight) for row in rows if row.runs != best.runs]
+        best = functools.reduce(lambda best, row: row if ratio(row, best).value < 1 else best, rows)
+        ratios = [ratio(row, best) for row in rows if row.runs != best.runs]
         closest = min(ratios, key=lambda estimate: estimate.value, default=UNKNOWN)
         decided = all(decide(estimate, at_least=1) == Verdict.MET for estimate in ratios)
         return Choice(best, closest, DECIDED[decided] if ratios else "the only one")
@@ -72,11 +74,11 @@ def recommend(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
         small = table[table.epoch_seconds == table.epoch_seconds.min()]
         why = "no epoch trains faster"
     fastest = least(table)
-    cheapest = least(table, "price")
-    frugal = [ratio(row, cheapest.row, "price").value <= 1 / EFFICIENT for _, row in table.iterrows()]
+    cheapest = least(table, price)
+    frugal = [price(row, cheapest.row).value <= 1 / EFFICIENT for _, row in table.iterrows()]
     cost = "cost" if money == "cost" else "device-hours"
     ordered = table.sort_values(["nodes", "world_size", "grouped", "seconds"])
-    slower = ((row, ratio(row, fastest.row, "equal")) for _, row in ordered.iterrows())
+    slower = ((row, time(row, fastest.row)) for _, row in ordered.iterrows())
     row, estimate = next(pair for pair in slower if decide(pair[1], at_most=1) != Verdict.MISSED)
     simplest = Choice(row, estimate, DECIDED[decide(estimate, at_most=1) == Verdict.MET])
     rows = []
