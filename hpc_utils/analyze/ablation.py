@@ -68,28 +68,25 @@ class Ladder:
         return {ablation.plain: ablation.plain} | {step.name: step.upto for step in ablation.steps if step.upto}
 
     @cached_property
-    def series(self) -> list[str]:
+    def planned(self) -> pd.DataFrame:
+        """series (plain, alone-NAME, upto-NAME) and run_id of each configuration and repeat; one run may stand for several."""
         plain, *upto = self.path.values()
-        return [plain, *(step.alone for step in self.study.ablation.steps), *upto]
+        order = [plain, *(step.alone for step in self.study.ablation.steps), *upto]
+        runs = [run for run in self.study.runs if run.series in order]
+        runs.sort(key=lambda run: (order.index(run.series), run.repeat))
+        return pd.DataFrame([(run.series, run.run_id) for run in runs], columns=["series", "run_id"])
 
     @cached_property
     def measured(self) -> tuple[pd.DataFrame, list[str]]:
         """The ablation's runs by one torch and machine, each once, without profiled ones, and remarks (`points.of_one_state`)."""
         runs = self.records.runs
-        run_ids = [run.run_id for run in self.study.runs if run.series in self.series]
-        return of_one_state(unprofiled(runs[runs.run_id.isin(run_ids)]))
+        return of_one_state(unprofiled(runs[runs.run_id.isin(self.planned.run_id)]))
 
     @cached_property
     def configurations(self) -> pd.DataFrame:
-        """One row per configuration and repeat of what was `measured`; one run may stand for several configurations.
-
-        Columns: `series` (plain, alone-NAME, upto-NAME) in front of those of `runs`, and memory_bytes (of tensors on the
-        accelerator where there is one, else resident).
-        """
-        planned = [run for run in self.study.runs if run.series in self.series]
-        planned.sort(key=lambda run: (self.series.index(run.series), run.repeat))
-        index = pd.DataFrame([(run.series, run.run_id) for run in planned], columns=["series", "run_id"])
-        table = index.merge(self.measured[0], on="run_id")
+        """Of those `planned` what was `measured`: series, the columns of `runs`, and memory_bytes (of tensors on the accelerator
+        where there is one, else resident)."""
+        table = self.planned.merge(self.measured[0], on="run_id")
         return table.assign(memory_bytes=memory(table).peak_bytes)
 
     def rows(self, series: str) -> pd.DataFrame:
@@ -121,19 +118,19 @@ class Ladder:
         starts, compilation included); <gain>_runs (ids). NaN: not measured.
         """
         table = self.configurations
-        starts = pd.to_numeric(table.warmup_seconds).groupby(table.series).median().reindex(self.series)
+        starts = pd.to_numeric(table.warmup_seconds).groupby(table.series).median()
         plain = self.study.ablation.plain
         rows = []
         before = plain  # the nearest step below
         for step in self.study.ablation.steps:
             row = {"about": step.about, "parameters": options(step.parameters), "why": step.why}
-            row |= {"step": step.name, "before": before, "repeats": 0}
+            row |= {"step": step.name, "before": before}
             pairs = {"alone": (step.alone, plain)}
             if step.upto:
                 below = self.path[before]
                 pairs |= {"marginal": (step.upto, below), "together": (step.upto, plain)}
                 row["memory"] = self.gain(step.upto, below, "memory_bytes")[0].value
-                row["warmup"] = starts[step.upto] - starts[below]
+                row["warmup"] = starts.get(step.upto, np.nan) - starts.get(below, np.nan)
             for name, pair in pairs.items():
                 gain, row[f"{name}_runs"] = self.gain(*pair)
                 row |= gain.measure(name)  # repeats: of the last, together
