@@ -188,7 +188,7 @@ def allreduces(results: Path) -> pd.DataFrame:
         return pd.DataFrame()
     libraries = {"MPI_Allreduce": of_mpi, f"torch.distributed, {of_torch['backend']}": of_torch}
     table = pd.concat([links.times(record).assign(library=name) for name, record in libraries.items()])
-    table = scaled(table[table.group == "all"], "allreduce_seconds", "seconds", 1.0)
+    table = scaled(table[table.group == "all"], "allreduce_seconds", "seconds")
     return table[["library", "ranks", "bytes", *stats.columns("allreduce_seconds"), "repeats"]].reset_index(drop=True)
 
 

@@ -204,7 +204,7 @@ def _table(table: pd.DataFrame, layouts: Iterable[tuple[int, int]], definition: 
     over_node = compare(table, table[is_node], (), over=node)
     compared = compared.assign(**over_node[stats.columns(*node)])
     for name, column in columns.items():
-        compared = scaled(compared, name, column, 1.0)
+        compared = scaled(compared, name, column)
     rows = layouts.merge(compared, on=LAYOUT, how="left").sort_values("place", ignore_index=True)
     rows["config"] = [label(*layout) for layout in rows[LAYOUT].itertuples(index=False)]
     rows["world_size"] = rows.nodes * rows.ranks_per_node

@@ -232,9 +232,10 @@ class Ladder:
     def learning(self) -> pd.DataFrame:
         """Learning curves of the configurations of `ends`: label, run_id, epoch, seconds (T so far), loss (of
         the test samples; without evaluation, of training), accuracy (of the test samples)."""
-        runs = [self.rows(series)[["run_id"]].assign(label=label) for label, series in self.ends.items()]
         epochs = self.records.epochs.sort_values(["run_id", "epoch"])
-        curves = pd.concat([epochs.merge(part, on="run_id") for part in runs], ignore_index=True)
+        run_ids = {label: self.rows(series).run_id for label, series in self.ends.items()}
+        parts = [epochs[epochs.run_id.isin(ids)].assign(label=label) for label, ids in run_ids.items()]
+        curves = pd.concat(parts, ignore_index=True)
         tested = pd.to_numeric(curves.test_loss)
         return curves.assign(
             seconds=curves.groupby(["label", "run_id"]).seconds.cumsum(),

@@ -60,7 +60,7 @@ def ratios(
     return compared.assign(**columns).copy()  # of one piece, for further columns
 
 
-def scaled(table: pd.DataFrame, name: str, source: str, factor: pd.Series | float) -> pd.DataFrame:
+def scaled(table: pd.DataFrame, name: str, source: str, factor: pd.Series | float = 1.0) -> pd.DataFrame:
     """`table` with `name`, `factor` times the column `source`, and its interval."""
     return table.assign(**{name + end: table[source + end] * factor for end in stats.ENDS})
 

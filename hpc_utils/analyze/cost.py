@@ -112,8 +112,8 @@ def summary(records: Records, study: str = "") -> pd.DataFrame:
     if runs.empty:
         return pd.DataFrame([row])
     repeats = gather(runs).repeats
-    row |= {"configurations": len(repeats), "fewest_repeats": int(repeats.min()), "most_repeats": int(repeats.max())}
-    row |= {"ranks": int(runs.world_size.max()), "nodes": int(pd.to_numeric(runs.nodes).max())}
+    row |= {"configurations": len(repeats), "fewest_repeats": repeats.min(), "most_repeats": repeats.max()}
+    row |= {"ranks": runs.world_size.max(), "nodes": int(pd.to_numeric(runs.nodes).max())}
     return pd.DataFrame([row | total(runs, records.epochs)])
 
 

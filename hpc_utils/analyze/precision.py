@@ -37,11 +37,11 @@ def headline_ratios(records: Records, study: StudyIndex) -> pd.DataFrame:
         f"efficiency on {row['world_size']:g} ranks ({scaling.curve(row)})" for row in efficiencies.to_dict("records")
     ]
     run_ids = [scaling.unique(*both) for both in efficiencies[scaling.BEHIND].to_numpy()]
-    rows = scaled(efficiencies, "value", "efficiency", 1.0).assign(compared=texts, runs=run_ids)
+    rows = scaled(efficiencies, "value", "efficiency").assign(compared=texts, runs=run_ids)
     if study.ablation:
         gains = Ladder(records, study).gains
         parts = [
-            scaled(gains, "value", name, 1.0).assign(
+            scaled(gains, "value", name).assign(
                 compared="gain of " + gains.step + f" {name}", runs=gains[f"{name}_runs"]
             )
             for name in ("alone", "together")

@@ -256,7 +256,7 @@ def memory(runs: pd.DataFrame) -> pd.DataFrame:
     parts = []
     for statistic in ("peak", "mean", "mode"):
         compared = ratios(curve_points, over={"ratio": f"{statistic}_bytes"})
-        compared = scaled(compared, "bytes", f"{statistic}_bytes", 1.0)
+        compared = scaled(compared, "bytes", f"{statistic}_bytes")
         compared = compared.assign(statistic=statistic, repeats=compared.ratio_repeats).dropna(subset="ratio")
         compared["of_device"] = compared.bytes / compared.device_bytes
         device = ["device_bytes", "of_device"]

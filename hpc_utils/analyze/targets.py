@@ -62,7 +62,7 @@ def _strong(table: pd.DataFrame, ranks: int) -> pd.DataFrame:
     reached = (world == ranks).groupby(curve).transform("any")
     points = strong[np.where(reached, world == ranks, world == world.groupby(curve).transform("max"))]
     run_ids = [unique(*ids) for ids in zip(points.runs, points.runs_base, strict=True)]
-    return scaled(points, "value", "efficiency", 1.0).assign(ranks=points.world_size, runs=run_ids)
+    return scaled(points, "value", "efficiency").assign(ranks=points.world_size, runs=run_ids)
 
 
 def _weak(table: pd.DataFrame, ranks: int) -> pd.DataFrame:
