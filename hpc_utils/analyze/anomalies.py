@@ -14,7 +14,7 @@ from hpc_utils.plural import counted
 from . import points, stats
 from .compare import compare, quotient
 from .points import POINT, SAME, barred, gather, number
-from .scaling import curves, gains, headline, usable
+from .scaling import against_one, curves, gains, headline, usable
 from .table import tabled
 
 LOAD = 0.05  # share of a device's cores that other processes use, or the hypervisor steals
@@ -109,7 +109,7 @@ def find_anomalies(runs: pd.DataFrame) -> pd.DataFrame:
     sound["load"] = points.outside_load(sound, sound.threads_per_rank).fillna(0.0)
     curve_points = curves(sound)
     configurations = gather(sound)
-    measured = headline(gains(curve_points))
+    measured = headline(gains(against_one(curve_points)))
     rows = [
         *_super_linear(measured, sound),
         *_falling(curve_points),

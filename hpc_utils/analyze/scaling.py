@@ -124,12 +124,7 @@ def efficiency(runs: pd.DataFrame) -> pd.DataFrame:
     fewest on either side), rounds (in which both took turns; 0: none), within and between (`stats.Spread` of the gain); runs,
     runs_base (`BEHIND`).
     """
-    return gains(curves(runs))[[*LINE, *PLACE, "memory", *ESTIMATES, *GAIN, "repeats", *ROUNDS, *BEHIND]]
-
-
-def gains(points_of_curves: pd.DataFrame) -> pd.DataFrame:
-    """`efficiency` of the points of `curves`, with the runs behind them as of `against_one`."""
-    return _gains(against_one(points_of_curves)).astype({"repeats": int, "rounds": int})
+    return gains(against_one(curves(runs)))[[*LINE, *PLACE, "memory", *ESTIMATES, *GAIN, "repeats", *ROUNDS, *BEHIND]]
 
 
 def headline(table: pd.DataFrame) -> pd.DataFrame:
@@ -210,7 +205,7 @@ def workshop(runs: pd.DataFrame, ranks: Mapping[str, Iterable[int]] | None = Non
     sound = curve_points[~is_barred]
     baselines = sound[sound.world_size == 1].sort_values("parallel", key=lambda names: names != "none")
     compared = compare(sound, baselines, ["curve"], under={"gain": "step_seconds"})
-    compared = _gains(compared).rename(columns={"parallel_base": "baseline"})
+    compared = gains(compared).rename(columns={"parallel_base": "baseline"})
     compared["repeats"] = compared.repeats.where(compared.runs_base.notna(), compared.runs.map(len))
     parts = [
         compared.assign(state=MEASURED, why=""),
@@ -261,7 +256,7 @@ def memory(runs: pd.DataFrame) -> pd.DataFrame:
         compared["of_device"] = compared.bytes / compared.device_bytes
         device = ["device_bytes", "of_device"]
         columns = [*LINE, *PLACE, "memory", *BEHIND, "statistic", *stats.columns("bytes"), *device, *RATIO]
-        parts.append(compared[columns].astype({"repeats": int}))
+        parts.append(compared[columns])
     return pd.concat(parts, ignore_index=True)
 
 
@@ -331,7 +326,7 @@ def before_after(runs: pd.DataFrame) -> pd.DataFrame:
         "repeats",
         "runs",
     ]
-    return pairs[columns].astype({"repeats": int})
+    return pairs[columns]
 
 
 @tabled(
@@ -415,7 +410,7 @@ def _interval(row: tuple, column: str, form: str) -> str:
     return " (a single run)" if np.isnan(low) else f" (95 % interval {low:{form}} to {high:{form}})"
 
 
-def _gains(compared: pd.DataFrame) -> pd.DataFrame:
+def gains(compared: pd.DataFrame) -> pd.DataFrame:
     """`compared`, with the gain T_step(1) / T_step(N), also with speedup, efficiency and repeats (of the gain)."""
     ranks = compared.world_size.astype(float)
     compared = scaled(compared, "speedup", "gain", ranks.where(compared.kind == "weak", 1.0))
