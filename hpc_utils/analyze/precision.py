@@ -36,7 +36,7 @@ def headline_ratios(records: Records, study: StudyIndex) -> pd.DataFrame:
     texts = [
         f"efficiency on {row['world_size']:g} ranks ({scaling.curve(row)})" for row in efficiencies.to_dict("records")
     ]
-    run_ids = [scaling.unique(*both) for both in efficiencies[scaling.BEHIND].to_numpy()]
+    run_ids = [scaling.unique(*sides) for sides in efficiencies[scaling.BEHIND].to_numpy()]
     rows = scaled(efficiencies, "value", "efficiency").assign(compared=texts, runs=run_ids)
     if study.ablation:
         gains = Ladder(records, study).gains
@@ -62,10 +62,10 @@ def further_repeats(ratios: pd.DataFrame, study: StudyIndex, precision: float, a
     needed = np.ceil(wide.repeats * (wide.half_width / precision) ** 2).fillna(wide.repeats + 1).clip(upper=at_most)
     further = {}
     for _, group in itertools.groupby(sorted(study.runs, key=_configuration), _configuration):
-        first, *others = group
-        run_ids = {first.run_id, *(run.run_id for run in others)}
+        first, *repeats = group
+        run_ids = {first.run_id, *(run.run_id for run in repeats)}
         number = needed[[not run_ids.isdisjoint(compared) for compared in wide.runs]].max()
-        if number > 1 + len(others):
+        if number > 1 + len(repeats):
             further[first.run_id] = int(number)
     return further
 
