@@ -56,7 +56,7 @@ def ratios(
         for name, measure in names.items():
             quotients = [_of_row(row, measure, ends, row["runs"] == row[f"runs{suffix}"]) for row in rows]
             values = [[*estimate, rounds, *spread] for estimate, rounds, spread in quotients]
-            columns |= pd.DataFrame(values, compared.index, [name + field for field in FIELDS])
+            columns |= pd.DataFrame(values, compared.index, [name + field for field in FIELDS], float)
     return compared.assign(**columns).copy()  # of one piece, for further columns
 
 

@@ -256,7 +256,7 @@ def memory(runs: pd.DataFrame) -> pd.DataFrame:
         compared["of_device"] = compared.bytes / compared.device_bytes
         device = ["device_bytes", "of_device"]
         columns = [*LINE, *PLACE, "memory", *BEHIND, "statistic", *stats.columns("bytes"), *device, *RATIO]
-        parts.append(compared[columns])
+        parts.append(compared[columns].astype({"repeats": int}))
     return pd.concat(parts, ignore_index=True)
 
 
@@ -326,7 +326,7 @@ def before_after(runs: pd.DataFrame) -> pd.DataFrame:
         "repeats",
         "runs",
     ]
-    return pairs[columns]
+    return pairs[columns].astype({"repeats": int})
 
 
 @tabled(
@@ -415,4 +415,6 @@ def gains(compared: pd.DataFrame) -> pd.DataFrame:
     ranks = compared.world_size.astype(float)
     compared = scaled(compared, "speedup", "gain", ranks.where(compared.kind == "weak", 1.0))
     counts = {name: compared[f"gain_{name}"] for name in ("repeats", *ROUNDS)}
-    return scaled(compared, "efficiency", "speedup", 1 / ranks).assign(**counts)
+    return (
+        scaled(compared, "efficiency", "speedup", 1 / ranks).assign(**counts).astype({"repeats": int, "rounds": int})
+    )

@@ -57,7 +57,7 @@ def test_the_gains_of_an_ablation_are_headlines() -> None:
     study = records.read_study("optimization-cpu", results)
     ratios = precision.headline_ratios(records.load(results, study=study.name), study)
     gains = ratios[ratios.compared.str.startswith("gain")]
-    assert len(gains) > 3
+    assert len(gains) > 3 and {*ratios[["half_width", "within", "between"]].dtypes} == {np.dtype(float)}
     above = gains[gains.value > 1].iloc[0]
     assert above.half_width == pytest.approx((above.value_high - above.value_low) / 2 / above.value)
 
