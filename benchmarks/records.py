@@ -44,7 +44,7 @@ found = records.load(Path(sys.argv[1]))
 begun = time.perf_counter()
 from hpc_utils.analyze import anomalies, points, scaling, targets
 table = scaling.efficiency(found.runs)
-made = [points.points(found.runs), table, scaling.memory(found.runs), scaling.variation(table), targets.judge(table)]
+made = [points.gather(found.runs), table, scaling.memory(found.runs), scaling.variation(table), targets.judge(table)]
 made += [anomalies.find_anomalies(found.runs), scaling.workshop(found.runs), scaling.precision_gain(found.runs)]
 seconds = time.perf_counter() - begun
 assert len(made[0]) >= len(found.runs) / 3, "one row a configuration"

@@ -9,7 +9,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +92,7 @@ def measured(text: str, sets: Sequence[Path]) -> str:
 def fastest(name: str, own: records.Records) -> pd.DataFrame:
     """The fastest configuration of one device in a set, for each model and data set."""
     runs = points.unprofiled(own.runs)
-    best = points.points(runs[(runs.world_size == 1) & ~points.barred(runs)])
+    best = points.gather(runs[(runs.world_size == 1) & ~points.barred(runs)])
     return best.sort_values("throughput", ascending=False).groupby(TASK).head(1).assign(set=name)
 
 
@@ -111,7 +111,8 @@ def speed_table(speeds: pd.DataFrame) -> str:
 
 def _answers(folder: Path, own: records.Records, origins: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     runs, recorded = own.runs, pd.DataFrame([facts(origin) for origin in origins])
-    total = cost.total(runs, own.epochs)
+    core_hours = cost.total(runs, own.epochs)["core_hours"]
+    gpu_hours = cost.total(runs[runs.device != "cpu"], own.epochs)["device_hours"]
     dirty = runs.dirty.map({True: " (modified)"}).fillna("")
     cluster = re.compile(f"-({'|'.join(map(re.escape, set(runs.hardware_id)))})$")  # suffix of a cluster's studies
     labels = [*(label for label, *_ in FACTS), *VERSIONS]
@@ -126,9 +127,19 @@ def _answers(folder: Path, own: records.Records, origins: Sequence[Mapping[str, 
         ),
         "studies": _all(f"`{cluster.sub('', study.name)}`" for study in records.studies(folder)),
         "runs": str(len(runs)),
-        "compute": f"{number(total.core_hours)} core-hours, {number(total.gpu_hours)} GPU-hours",
-        "notes": " ".join(total.notes),
+        "compute": f"{number(core_hours)} core-hours, {number(gpu_hours)} GPU-hours",
+        "notes": " ".join(_notes(runs, own.epochs)),
     }
+
+
+def _notes(runs: pd.DataFrame, epochs: pd.DataFrame) -> Iterator[str]:
+    """What is omitted from the hours and the energy, or counted twice, a sentence each."""
+    if runs.hardware_id.astype(str).str.startswith("rehearsal").any():
+        yield "Nodes of a rehearsal cluster share one machine: the sum of their hours exceeds the machine's."
+    counted = cost.total(runs, epochs)["energy_counted"]
+    if counted < len(runs):
+        extent = f"only in {counted} of {len(runs)} runs" if counted else "in no run"
+        yield f"Energy was counted {extent}: no counter could be read (NVML of GPUs, RAPL of processors)."
 
 
 def _all(values: Iterable[str]) -> str:

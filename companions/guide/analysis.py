@@ -45,9 +45,9 @@ def loader_workers(studies: Iterable[StudyIndex], runs: pd.DataFrame) -> pd.Data
     fastest = measured.sort_values("throughput", ascending=False)
     gained = compare(measured, measured[measured.loader_workers == 0], ALIKE, over={"gain": "throughput"})
     gained = gained.assign(
-        **compare(measured, fastest, ALIKE, over={"of_best": "throughput"})[stats.columns(["of_best"])]
+        **compare(measured, fastest, ALIKE, over={"of_best": "throughput"})[stats.columns("of_best")]
     )
-    ends = stats.columns([*measures, "gain", "of_best"])
+    ends = stats.columns(*measures, "gain", "of_best")
     return gained[["device_name", "loader_workers", "threads_per_rank", *ends, "repeats", "runs"]]
 
 
@@ -75,7 +75,7 @@ def judge_rule(table: pd.DataFrame) -> pd.DataFrame:
             verdict = "too many"
         judgement = {"rule": RULE, "enough": enough, "verdict": verdict, "runs": tuple(machine.runs.explode())}
         rows.append(ruled.iloc[0].to_dict() | judgement)
-    ends = stats.columns(["of_best"])
+    ends = stats.columns("of_best")
     names = ["device_name", "threads_per_rank", "rule", "enough", *ends, "verdict", "repeats", "runs"]
     return pd.DataFrame(rows, columns=names)
 
@@ -96,5 +96,5 @@ def memory(studies: Iterable[StudyIndex], runs: pd.DataFrame) -> pd.DataFrame:
     plain = measured[(measured.accumulate == 1) & ~measured.activation_checkpointing.astype(bool)]
     ratios = {"of_peak": "peak_bytes", "longer": "step_seconds"}
     compared = compare(measured.sort_values(MEMORY[::-1], kind="stable"), plain, ALIKE, over=ratios)
-    ends = stats.columns([*measures, *ratios])
+    ends = stats.columns(*measures, *ratios)
     return compared[["device_name", *MEMORY, *ends, "repeats", "runs"]]

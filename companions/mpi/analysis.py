@@ -87,10 +87,10 @@ def configurations(measured: pd.DataFrame) -> pd.DataFrame:
     gained = compare(gathered, single, [*alike, "parallel"], over={"speedup": "throughput"})
     ddp = gathered[gathered.parallel == "ddp"]
     beside_ddp = compare(gathered, ddp, [*alike, "world_size", "link_gbit"], over={"over_ddp": "step_seconds"})
-    columns = {name: gained[name].where(gained.world_size > 1) for name in stats.columns(["speedup"])}
+    columns = {name: gained[name].where(gained.world_size > 1) for name in stats.columns("speedup")}
     of_torch = beside_ddp.parallel.isin(["ddp", "none"])
-    columns |= {name: beside_ddp[name].mask(of_torch) for name in stats.columns(["over_ddp"])}
-    ends = stats.columns([*MEASURES, "speedup", "over_ddp"])
+    columns |= {name: beside_ddp[name].mask(of_torch) for name in stats.columns("over_ddp")}
+    ends = stats.columns(*MEASURES, "speedup", "over_ddp")
     table = gathered.assign(**columns, order=gathered.parallel.map(list(FRAMEWORKS).index))
     table = table.sort_values(["order", "world_size", "overlap"], ignore_index=True)
     return table[[*PLACE, "steps_per_epoch", *ends, "repeats", "runs"]]
@@ -123,7 +123,7 @@ def checkpoints(measured: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
     medians["writing_over_plain"] = medians.writing_step_seconds / medians.plain_step_seconds
     runs = measured[measured.checkpoints > 1].join(medians, on="run_id").dropna(subset="writing_over_plain")
     table = points.gather(runs, [*medians], ["framework", "overlap"])
-    return table[[*PLACE, *stats.columns([*medians]), "repeats", "runs"]]
+    return table[[*PLACE, *stats.columns(*medians), "repeats", "runs"]]
 
 
 @tabled(
@@ -152,7 +152,7 @@ def frameworks(results: Path, measured: pd.DataFrame, epochs: pd.DataFrame) -> p
     measures = ["throughput", "step_seconds", "communication_share", "utilisation"]
     labels = ["framework", "source", "measured_by"]
     gathered = points.gather(table[~points.barred(table)], measures, labels)
-    return gathered[[*labels, *points.SAME, *points.POINT, *stats.columns(measures), "repeats", "runs"]]
+    return gathered[[*labels, *points.SAME, *points.POINT, *stats.columns(*measures), "repeats", "runs"]]
 
 
 def _imported(folder: Path) -> pd.DataFrame:
@@ -188,10 +188,8 @@ def allreduces(results: Path) -> pd.DataFrame:
         return pd.DataFrame()
     libraries = {"MPI_Allreduce": of_mpi, f"torch.distributed, {of_torch['backend']}": of_torch}
     table = pd.concat([links.times(record).assign(library=name) for name, record in libraries.items()])
-    table = scaled(table[table.group == "all"], "allreduce_seconds", "seconds", 1.0)
-    return table[["library", "ranks", "bytes", *stats.columns(["allreduce_seconds"]), "repeats"]].reset_index(
-        drop=True
-    )
+    table = scaled(table[table.group == "all"], "allreduce_seconds", "seconds")
+    return table[["library", "ranks", "bytes", *stats.columns("allreduce_seconds"), "repeats"]].reset_index(drop=True)
 
 
 @tabled(
@@ -209,7 +207,7 @@ def benchmark(results: Path, name: str, metric: str, column: str) -> pd.DataFram
     """What `python -m benchmarks NAME` measured side by side: case, variant; `column`, the values of `metric`, with the lowest and
     highest round as <column>_low and <column>_high; ratio (to the case's first variant) likewise; note, repeats."""
     measured = ["case", "variant", "median", "min", "max", "ratio", "ratio_min", "ratio_max", "note", "repeats"]
-    names = ["case", "variant", *stats.columns([column, "ratio"]), "note", "repeats"]
+    names = ["case", "variant", *stats.columns(column, "ratio"), "note", "repeats"]
     path = results / "bench" / f"{name}.csv"
     rows = pd.read_csv(path) if path.is_file() else pd.DataFrame(columns=["metric", *measured])
     table = rows.loc[rows.metric == metric, measured].set_axis(names, axis=1)

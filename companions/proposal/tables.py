@@ -11,7 +11,7 @@ from hpc_utils.publish.plan_table import interval_text
 
 
 def study_table(table: pd.DataFrame, packages: Mapping[str, str]) -> pd.DataFrame:
-    """A row for each study and the total (`hpc_utils.analyze.budget.by_study`), as text; `packages`: {study: id of its package}."""
+    """A row for each study and the total (`resources.by_study`), as text; `packages`: {study: id of its package}."""
 
     def largest(row: tables.Row) -> str:
         return "" if row["study"] == "Total" else f"{row['nodes']} x {-(-row['devices'] // row['nodes'])}"

@@ -14,7 +14,7 @@ import pandas as pd
 
 from hpc_utils import paths, records
 from hpc_utils.analyze import budget, cost, points, recommend
-from hpc_utils.analyze.compare import Sample, quotient
+from hpc_utils.analyze.compare import quotient
 from hpc_utils.analyze.decide import decide
 from hpc_utils.analyze.stats import Estimate
 from hpc_utils.launch import job_environment
@@ -312,8 +312,8 @@ def _measured_work(
 ) -> str:
     """The options of a workload, measured and planned."""
     money, unit = cost.currency(options)
-    gathered = points.gather(site.runs, ["throughput"]).to_dict("records")
-    throughputs = {row["runs"]: Sample.of(row, "throughput") for row in gathered}
+    gathered = points.gather(site.runs, ["throughput"])
+    throughputs = dict(zip(gathered.runs, gathered.throughput_sample, strict=True))
     frontier = cost.pareto(options, money)
     cheapest = options[money].idxmin()
     apart, names = drawing.apart(options, LABELLED, SAME)
@@ -441,11 +441,11 @@ def _bases(options: pd.DataFrame, keys: list[str]) -> list[pd.Series]:
     return [by_kind[kind] for kind in kinds]
 
 
-def _quotient(throughputs: Mapping[Any, Sample], above: Any, below: Any) -> Estimate:
+def _quotient(throughputs: Mapping[Any, points.Sample], above: Any, below: Any) -> Estimate:
     """Throughput of the runs `above` over that of those `below`; 1 of the same."""
     if above == below:
         return Estimate(1.0, np.nan, np.nan, 0)
-    return quotient([throughputs[above]], [throughputs[below]]).estimate
+    return quotient(throughputs[above], throughputs[below]).estimate
 
 
 def _interval(estimate: Estimate, unit: str = "ratio") -> str:

@@ -24,7 +24,7 @@ MEASURES = [
     "test_loss",
 ]
 PLACE = ["library", "device", "device_name", "hardware_id", "threads", "global_batch"]
-COLUMNS = [*PLACE, "cores", *stats.columns([*MEASURES, "speedup", "efficiency"]), "repeats", "runs"]
+COLUMNS = [*PLACE, "cores", *stats.columns(*MEASURES, "speedup", "efficiency"), "repeats", "runs"]
 WORKLOADS = r".*\btrees(\.boosting)?:(?=XGBoost$|LightGBM$)"  # the module of the workloads
 RATIOS = (1, 2, 4, 8, 16)  # price of a GPU node's hour over a CPU node's
 

@@ -100,7 +100,7 @@ def within(estimate: stats.Estimate, tolerance: float) -> tuple[str, str]:
     demand = f"within {100 * tolerance:.2g}% is asked"
     if not np.isfinite(estimate.low):
         return UNKNOWN, f"single runs have no interval; {demand}"
-    verdict = decide(estimate, within=(1 / (1 + tolerance), 1 + tolerance))
+    verdict = decide(estimate, at_least=1 / (1 + tolerance), at_most=1 + tolerance)
     if verdict == Verdict.UNDECIDED:
         return UNKNOWN, f"interval too wide; {demand}"
     return AGREE if verdict == Verdict.MET else DIFFER, demand
@@ -172,12 +172,26 @@ def _ratio(name: str, unit: str, then: pd.Series, now: pd.Series, tolerance: flo
     if old.empty or new.empty:
         why = "not recorded on both sides"
     else:
-        estimate = stats.ratio_or_one(new.tolist(), old.tolist())
+        estimate = _ratio_or_one(new.tolist(), old.tolist())
         if not why:
             verdict, why = within(estimate, tolerance)
             if verdict != UNKNOWN and estimate.repeats == 1:
                 why += "; a single run is taken to vary as the others do"
     return Judgement(name, unit, old.median(), new.median(), *estimate[:3], len(old), len(new), verdict, why)
+
+
+def _ratio_or_one(new: Sequence[float], old: Sequence[float]) -> stats.Estimate:
+    """`stats.ratio`, but a single run on one side is assumed to vary as the repeats on the other side do.
+
+    The interval is then the t interval of the difference of mean logs with a common variance.
+    """
+    estimate = stats.ratio(new, old)
+    several = max(new, old, key=len)
+    if estimate.repeats > 1 or len(several) < 2:
+        return estimate
+    half = stats.t_quantile(len(several) - 1) * np.log(several).std(ddof=1) * np.sqrt(1 + 1 / len(several))
+    low, high = estimate.value * np.exp(half * stats.SIDES)
+    return estimate._replace(low=low, high=high)
 
 
 def _other(run: pd.Series, now: pd.DataFrame, name: str) -> list[str]:

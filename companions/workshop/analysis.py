@@ -35,7 +35,7 @@ DEFINITIONS: dict[str, dict[str, str]] = {
 MEASURES = [column for definition in DEFINITIONS.values() for column in definition.values()]
 MEASURES += ["test_loss", "test_accuracy", "updates", "total_seconds", "utilisation", "power_watts"]
 SCALING = ("throughput_scaling", "memory_scaling", "node_scaling", "node_memory_scaling")
-COLUMNS = stats.columns([*DEFINITIONS[OURS], *SCALING])
+COLUMNS = stats.columns(*DEFINITIONS[OURS], *SCALING)
 LAYOUT = ["nodes", "ranks_per_node"]
 CONFIGURATION = ["config", *LAYOUT, "world_size", "global_batch"]
 DEVICES, NODES = (1, 2, 4, 8), (1, 2, 4, 8)  # of the first table on one node, and of the second with PER_NODE on each
@@ -202,9 +202,9 @@ def _table(table: pd.DataFrame, layouts: Iterable[tuple[int, int]], definition: 
     compared = compare(table, table[table.world_size == 1], (), over=device)
     node = {"node_scaling": columns["throughput"], "node_memory_scaling": columns["mean_bytes"]}
     over_node = compare(table, table[is_node], (), over=node)
-    compared = compared.assign(**over_node[stats.columns([*node])])
+    compared = compared.assign(**over_node[stats.columns(*node)])
     for name, column in columns.items():
-        compared = scaled(compared, name, column, 1.0)
+        compared = scaled(compared, name, column)
     rows = layouts.merge(compared, on=LAYOUT, how="left").sort_values("place", ignore_index=True)
     rows["config"] = [label(*layout) for layout in rows[LAYOUT].itertuples(index=False)]
     rows["world_size"] = rows.nodes * rows.ranks_per_node
@@ -245,7 +245,7 @@ def same_devices(table: pd.DataFrame) -> pd.DataFrame:
     on_several = table[table.nodes > 1]
     both = set(on_one_node.world_size) & set(on_several.world_size)
     compared = compare(table[table.world_size.isin(both)], on_one_node, ["world_size"], over={"ratio": "throughput"})
-    return compared[[*CONFIGURATION, *stats.columns(["throughput", "ratio"]), "repeats", "runs"]]
+    return compared[[*CONFIGURATION, *stats.columns("throughput", "ratio"), "repeats", "runs"]]
 
 
 @tabled(
@@ -257,7 +257,7 @@ def same_devices(table: pd.DataFrame) -> pd.DataFrame:
 def beside(protocol: pd.DataFrame, adjusted: pd.DataFrame) -> pd.DataFrame:
     """The configurations of both, the protocol's first, with the column series; without the values of each run."""
     table = pd.concat([protocol.assign(series="protocol"), adjusted.assign(series="adjusted")], ignore_index=True)
-    return table.drop(columns=[name for name in table if name.endswith(("_each", "_by_round"))])
+    return table.drop(columns=[name for name in table if name.endswith("_sample")])
 
 
 def efficiency(table: pd.DataFrame, series: str) -> pd.DataFrame:
@@ -268,7 +268,7 @@ def efficiency(table: pd.DataFrame, series: str) -> pd.DataFrame:
     """
     compared = compare(table, table[table.world_size == 1], (), over={"speedup": "throughput"})
     compared = scaled(compared, "efficiency", "speedup", 1 / compared.world_size).assign(series=series)
-    names = stats.columns(["throughput", "efficiency", "train_loss", "test_loss"])
+    names = stats.columns("throughput", "efficiency", "train_loss", "test_loss")
     return compared[[*CONFIGURATION, "series", *names, "updates", "repeats", "runs"]]
 
 

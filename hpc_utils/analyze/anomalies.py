@@ -12,9 +12,9 @@ import pandas as pd
 from hpc_utils.plural import counted
 
 from . import points, stats
-from .compare import Sample, compare, quotient
+from .compare import compare, quotient
 from .points import POINT, SAME, barred, gather, number
-from .scaling import curves, gains, headline, usable
+from .scaling import against_one, curves, gains, headline, usable
 from .table import tabled
 
 LOAD = 0.05  # share of a device's cores that other processes use, or the hypervisor steals
@@ -82,7 +82,7 @@ FINDINGS = {
     ),
 }
 PLACE = [*SAME, "kind", "batch", "baseline", *POINT, "layout"]
-COLUMNS = ["finding", *PLACE, *stats.columns(["value"]), "expected", "evidence", "likely", "look"]
+COLUMNS = ["finding", *PLACE, *stats.columns("value"), "expected", "evidence", "likely", "look"]
 
 
 @tabled(
@@ -109,7 +109,7 @@ def find_anomalies(runs: pd.DataFrame) -> pd.DataFrame:
     sound["load"] = points.outside_load(sound, sound.threads_per_rank).fillna(0.0)
     curve_points = curves(sound)
     configurations = gather(sound)
-    measured = headline(gains(curve_points))
+    measured = headline(gains(against_one(curve_points)))
     rows = [
         *_super_linear(measured, sound),
         *_falling(curve_points),
@@ -136,16 +136,15 @@ def counts(anomalies: pd.DataFrame) -> pd.DataFrame:
 
 def _super_linear(measured: pd.DataFrame, runs: pd.DataFrame) -> Iterator[dict]:
     for row in measured[(measured.world_size > 1) & (measured.efficiency_low > 1)].to_dict("records"):
-        causes = _causes(runs.loc[[*row["runs_base"]]], runs.loc[[*row["runs"]]])
-        interval = stats.Estimate.of(row, "efficiency").columns("value")
-        yield _row("super-linear", row, row["efficiency"], causes) | interval
+        causes = _causes(runs, row["runs_base"], row["runs"])
+        yield _row("super-linear", row, stats.Estimate.of(row, "efficiency"), causes)
 
 
 def _falling(curve_points: pd.DataFrame) -> Iterator[dict]:
     for before, after, gain in _neighbours(curve_points, "throughput"):
         if gain.high < 1 or (gain.repeats == 1 and gain.value < 1 - SPREAD):
             speeds = (f"{row['throughput']:,.0f} samples/s on {_ranks(row)}" for row in (before, after))
-            yield _row("throughput falls", after, gain.value, [" then ".join(speeds)]) | gain.columns("value")
+            yield _row("throughput falls", after, gain, [" then ".join(speeds)])
 
 
 def _rising(measured: pd.DataFrame, runs: pd.DataFrame) -> Iterator[dict]:
@@ -154,7 +153,7 @@ def _rising(measured: pd.DataFrame, runs: pd.DataFrame) -> Iterator[dict]:
         gain = speed.times(before["world_size"] / after["world_size"])
         if gain.low > 1 or (gain.repeats == 1 and gain.value > 1 + SPREAD):
             efficiencies = (f"{row['efficiency']:.0%} on {_ranks(row)}" for row in (before, after))
-            causes = _causes(runs.loc[[*before["runs"]]], runs.loc[[*after["runs"]]])
+            causes = _causes(runs, before["runs"], after["runs"])
             anomaly = _row("efficiency rises", after, after["efficiency"], causes)
             evidence = [" then ".join(efficiencies), anomaly["evidence"]]
             yield anomaly | {"evidence": "; ".join(filter(None, evidence))}
@@ -173,9 +172,8 @@ def _faster_with_a_group(single: pd.DataFrame, runs: pd.DataFrame) -> Iterator[d
     alike = [*SAME, "global_batch", "steps_per_epoch"]
     compared = compare(single[~is_plain], single[is_plain], alike, over={"value": "throughput"})
     for row in compared[compared.value_low > 1].to_dict("records"):
-        causes = _causes(runs.loc[[*row["runs_base"]]], runs.loc[[*row["runs"]]])
-        interval = stats.Estimate.of(row, "value").columns("value")
-        yield _row("faster with a group", row, row["value"], causes) | interval
+        causes = _causes(runs, row["runs_base"], row["runs"])
+        yield _row("faster with a group", row, stats.Estimate.of(row, "value"), causes)
 
 
 def _of_configurations(configurations: pd.DataFrame, runs: pd.DataFrame) -> Iterator[dict]:
@@ -187,11 +185,12 @@ def _of_configurations(configurations: pd.DataFrame, runs: pd.DataFrame) -> Iter
             if width > SPREAD:
                 lines.append(f"the 95 % interval of the throughput is {width:.0%} wide")
             yield _row("outside load", row, repeats.load.max(), lines)
-        spread = np.ptp(row["throughput_each"]) / row["throughput"]
-        if spread > SPREAD and not all(row["throughput_by_round"]):  # turns are compared within rounds
+        speeds = row["throughput_sample"]
+        spread = np.ptp(speeds.values) / row["throughput"]
+        if spread > SPREAD and not all(speeds.by_round):  # turns are compared within rounds
             ends = repeats.sort_values("throughput").iloc[[0, -1]].itertuples()
-            speeds = (f"{run.throughput:,.0f} samples/s in {run.run_id}" for run in ends)
-            yield _row("repeats spread", row, spread, speeds)
+            lines = (f"{run.throughput:,.0f} samples/s in {run.run_id}" for run in ends)
+            yield _row("repeats spread", row, spread, lines)
         restarted_ids = repeats.run_id[pd.to_numeric(repeats.restarts) > 0]
         if len(restarted_ids):
             yield _row("restarted", row, len(restarted_ids), restarted_ids)
@@ -203,12 +202,12 @@ def _of_configurations(configurations: pd.DataFrame, runs: pd.DataFrame) -> Iter
         yield _row("few repeats", rows.iloc[0][SAME].to_dict(), len(rows), lines)
 
 
-def _causes(slow: pd.DataFrame, fast: pd.DataFrame) -> dict[str, str]:
-    """{cause: evidence}: differences in the records that can make the runs `slow` slower than `fast`."""
-    sides = (slow, fast)
+def _causes(runs: pd.DataFrame, slow: Iterable[str], fast: Iterable[str]) -> dict[str, str]:
+    """{cause: evidence}: differences in the records that can make the runs `slow` slower than `fast` (ids)."""
+    sides = [runs.loc[[*run_ids]] for run_ids in (slow, fast)]
     causes = {}
     faults = [pd.to_numeric(side.page_faults).median() for side in sides]
-    if faults[0] > FAULTS_RATIO * faults[1] and faults[0] - faults[1] > FAULTS:
+    if faults[0] > max(FAULTS_RATIO * faults[1], FAULTS + faults[1]):
         causes["page faults"] = "{:,.0f} pages a step, the other {:,.0f}".format(*faults)
     peaks = [points.memory(side).peak_bytes.median() / 2**20 for side in sides]
     if peaks[0] > MEMORY_RATIO * peaks[1]:
@@ -225,7 +224,7 @@ def _causes(slow: pd.DataFrame, fast: pd.DataFrame) -> dict[str, str]:
         ("batch_per_device", "a smaller batch a device fits the caches better"),
     ):
         values = [side[column].iloc[0] for side in sides]
-        links = column != "ranks_per_node" or slow.nodes.iloc[0] > 1
+        links = column != "ranks_per_node" or sides[0].nodes.iloc[0] > 1
         if pd.notna(values).all() and values[0] != values[1] and links:
             causes[cause] = f"{column} {values[0]}, the other {values[1]}"
     return causes
@@ -237,11 +236,10 @@ def _neighbours(curve_points: pd.DataFrame, value: str) -> Iterator[tuple[dict, 
     rows = best.sort_values(["curve", "world_size"]).to_dict("records")
     for before, after in itertools.pairwise(rows):
         if before["curve"] == after["curve"]:
-            speeds = (Sample.of(row, "throughput") for row in (after, before))
-            yield before, after, quotient([next(speeds)], [next(speeds)]).estimate
+            yield before, after, quotient(after["throughput_sample"], before["throughput_sample"]).estimate
 
 
-def _row(finding: str, row: dict, value: float, evidence: Iterable[str] | dict[str, str]) -> dict:
+def _row(finding: str, row: dict, value: stats.Estimate | float, evidence: Iterable[str] | dict[str, str]) -> dict:
     """A finding on the point `row`; `evidence`: lines, or {cause: line}."""
     kind = FINDINGS[finding]
     causes = ""
@@ -251,8 +249,8 @@ def _row(finding: str, row: dict, value: float, evidence: Iterable[str] | dict[s
     nodes = row.get("nodes", 1)  # NA: not recorded
     likely = (kind.of_nodes if pd.notna(nodes) and nodes > 1 else "") + (kind.likely or causes)
     words = {"expected": kind.expected, "likely": likely, "look": kind.look, "evidence": "; ".join(evidence)}
-    place = {name: row[name] for name in PLACE if name in row}
-    return place | words | {"finding": finding, "value": value}
+    values = value.columns("value") if isinstance(value, stats.Estimate) else {"value": value}
+    return row | words | {"finding": finding} | values
 
 
 def _ranks(row: dict) -> str:

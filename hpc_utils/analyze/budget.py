@@ -21,7 +21,7 @@ import pandas as pd
 from hpc_utils.records.identity import PLANNED
 
 from . import stats
-from .cost import HOUR, NAN, Billing, per_run
+from .cost import HOUR, Billing, per_run, priced
 from .model.fit import Answer
 from .points import cores_per_rank, links
 from .profiles.peaks import Peak
@@ -49,15 +49,14 @@ LAYOUT_MOST = 1.5  # times as long, for as many devices on more nodes than were 
 # Share of the peak rate that a training step attains: (expected, slowest, fastest). Convolutions of small images fill a GPU
 # badly, and a plain loop waits for each image.
 ATTAINED = (0.2, 0.02, 0.6)
-DIGITS = 2  # of a request
 
 # Equal in all runs of one configuration, planned or measured.
 SAME = [*PLANNED, "link_gbit", "global_batch", "parallel", "nodes", "ranks_per_node"]
 LAYOUT = ["series", "nodes", "ranks_per_node"]
-SECONDS = stats.columns(["seconds"])
-STARTS = stats.columns(["start"])
-STEPS = stats.columns(["step_seconds"])
-ENDS = stats.columns(["hours", "node_hours", "device_hours", "cost"])
+SECONDS = stats.columns("seconds")
+STARTS = stats.columns("start")
+STEPS = stats.columns("step_seconds")
+ENDS = stats.columns("hours", "node_hours", "device_hours", "cost")
 
 
 def estimate(
@@ -89,29 +88,19 @@ def estimate(
     """
     runs = runs.assign(link_gbit=links(runs), cores_per_rank=cores_per_rank(runs))
     measured = per_run(runs, epochs, {}).assign(train=lambda spent: spent.wall_seconds - spent.start_seconds)
-    shared = {point["run_id"]: point["series"] for point in reversed(points)}  # the first series keeps the run
-    configurations: dict[tuple, list[Point]] = {}
-    for point in points:
-        if shared[point["run_id"]] == point["series"]:
-            configurations.setdefault((point["series"], *(point[name] for name in SAME)), []).append(point)
+    planned = pd.DataFrame(points, columns=["run_id", "series", "repeat", *SAME]).drop_duplicates("run_id")
     rows = []
-    for members in configurations.values():
-        basis, source, step, seconds, note = _predicted(members[0], measured, predict, seconds_per_epoch, roughly)
-        start = np.array(START)
-        if basis == "time limit":
-            seconds = np.array([limit, 0.0, limit])
-            start = np.zeros(3)
+    for _, members in planned.groupby(["series", *SAME], sort=False, dropna=False):
+        point = points[members.index[0]]
+        basis, source, step, seconds, note = _predicted(point, measured, limit, predict, seconds_per_epoch, roughly)
+        start = np.zeros(3) if basis == "time limit" else np.array(START)
         seconds = seconds + start
         if seconds[2] > limit:
             beyond = f"may exceed the time limit of {timedelta(seconds=limit)} and go on in another job"
             note = "; ".join(filter(None, (note, beyond)))
-        row = {name: members[0][name] for name in ["series", *SAME, "world_size"]} | {"runs": len(members)}
-        row |= {
-            "repeats": len({point["repeat"] for point in members}),
-            "basis": basis,
-            "source": source,
-            "note": note,
-        }
+        row = {name: point[name] for name in ["series", *SAME, "world_size"]}
+        row |= {"runs": len(members), "repeats": members.repeat.nunique()}
+        row |= {"basis": basis, "source": source, "note": note}
         rows.append(row | dict(zip(SECONDS + STARTS + STEPS, [*seconds, *start, *step], strict=True)))
     columns = ["series", *SAME, "world_size", "runs", "repeats", *SECONDS, *STARTS, *STEPS, "basis", "source", "note"]
     return pd.DataFrame(rows, columns=columns)
@@ -124,83 +113,36 @@ def budget_table(estimates: pd.DataFrame, prices: Mapping[str, Billing]) -> pd.D
     run, the mean), node_hours, device_hours, cost (in `unit`; NaN without a price), each with <name>_low and <name>_high;
     unit, basis and note (joined by ", " and "; " where configurations differ).
     """
-    grouped = _grouped(estimates, LAYOUT, prices)
     columns = [*LAYOUT, "world_size", "configurations", "runs", "repeats", *ENDS, "unit", "basis", "note"]
-    return grouped.reindex(columns=columns)
-
-
-def by_study(estimates: Mapping[str, pd.DataFrame], prices: Mapping[str, Billing]) -> pd.DataFrame:
-    """One row per study, and the last, "Total", of all together; `estimates` as of `estimate`, by study.
-
-    Columns: study; runs; nodes, devices: of the largest layout; node_hours, device_hours, hours (of one run, the mean), cost
-    (in `unit`), each with <name>_low and <name>_high; unit, basis.
-    """
-    planned = pd.concat([rows.assign(study=study) for study, rows in estimates.items()], ignore_index=True)
-    grouped = _grouped(pd.concat([planned, planned.assign(study="Total")]), ["study"], prices)
-    grouped = grouped.rename(columns={"world_size": "devices"})
-    return grouped[["study", "runs", "nodes", "devices", *ENDS[3:9], *ENDS[:3], *ENDS[9:], "unit", "basis"]]
+    return grouped(estimates, LAYOUT, prices).reindex(columns=columns)
 
 
 def total(estimates: pd.DataFrame, prices: Mapping[str, Billing]) -> dict[str, Any]:
     """Of all of `estimate`'s rows: runs; hours, node_hours, device_hours and cost, each with <name>_low and <name>_high;
     unit."""
     sums: dict[str, Any] = {"runs": int(estimates.runs.sum())}
-    hourly = [
-        prices[row.hardware_id].cost(row.nodes, row.ranks_per_node, 1.0) if row.hardware_id in prices else NAN
-        for row in estimates.itertuples()
-    ]
+    hourly = priced(estimates.assign(threads_per_rank=1), pd.Series(1.0, estimates.index), prices)
     factors = {
         "hours": 1,
         "node_hours": estimates.nodes,
         "device_hours": estimates.world_size,
-        "cost": np.array(hourly, dtype=float),
+        "cost": hourly.cost,
     }
+    starts = estimates[STARTS].set_axis(SECONDS, axis=1)
+    parts = pd.concat([estimates[SECONDS] - starts, starts])
+    sources = [*estimates.source, *["start"] * len(starts)]
     for name, factor in factors.items():
-        weight = estimates.runs * factor / HOUR
-        start = estimates[STARTS].mul(weight, axis=0).set_axis(SECONDS, axis=1)
-        net = estimates[SECONDS].mul(weight, axis=0) - start
-        parts = pd.concat([net.groupby(estimates.source).sum(), start.sum().to_frame().T])
-        value = float((estimates.seconds * weight).sum(skipna=False))
-        below = parts.seconds - parts.seconds_low
-        above = parts.seconds_high - parts.seconds
-        low, high = (math.sqrt(float((side**2).sum())) for side in (below, above))
-        sums |= {name: value, f"{name}_low": value - low, f"{name}_high": value + high}
-    units = {prices[hardware].unit for hardware in estimates.hardware_id if hardware in prices}
+        weights = estimates.runs * factor / HOUR
+        by_source = parts.mul([*weights, *weights], axis=0).groupby(sources).sum()
+        deviations = np.sqrt((by_source.sub(by_source.seconds, axis=0) ** 2).sum())
+        value = float((estimates.seconds * weights).sum(skipna=False))
+        sums |= {
+            name: value,
+            f"{name}_low": value - deviations.seconds_low,
+            f"{name}_high": value + deviations.seconds_high,
+        }
+    units = set(hourly.unit[hourly.unit != ""])
     return sums | {"unit": units.pop() if len(units) == 1 else ""}
-
-
-def once(points: Mapping[str, Sequence[Point]]) -> dict[str, list[Point]]:
-    """{study: its points} (as of `launch.study.forecast`) without the runs that a study before it has measured already."""
-    first: dict[str, str] = {}
-    for study, study_points in points.items():
-        for point in study_points:
-            first.setdefault(point["run_id"], study)
-    return {
-        study: [point for point in study_points if first[point["run_id"]] == study]
-        for study, study_points in points.items()
-    }
-
-
-def request(studies: pd.DataFrame, machine: str, *, contingency: float, like: str) -> pd.DataFrame:
-    """The requested resources in one row; `studies`: as of `by_study`.
-
-    Columns: machine; like (the GPU whose peak rate stands for the machine's), attained (the assumed share of that rate, with
-    _low and _high); contingency; request_node_hours and cost (in `unit`): the upper end of the prediction with the
-    contingency, rounded up.
-    """
-    sums = studies[studies.study == "Total"].iloc[0]
-    margin = 1 + contingency
-    row = {"machine": machine, "like": like, "contingency": contingency}
-    row |= dict(zip(["attained", "attained_low", "attained_high"], ATTAINED, strict=True))
-    row |= {"request_node_hours": round_up(sums.node_hours_high * margin)}
-    row |= {"cost": round_up(sums.cost_high * margin), "unit": sums.unit} if sums.unit else {}
-    return pd.DataFrame([row])
-
-
-def round_up(amount: float) -> float:
-    """Rounded up to `DIGITS` digits."""
-    step = 10.0 ** (math.floor(math.log10(amount)) - DIGITS + 1) if amount > 0 else 1.0
-    return math.ceil(round(amount / step, 9)) * step
 
 
 def from_peak_rate(runs: pd.DataFrame, peak: Peak) -> Predict:
@@ -223,28 +165,22 @@ def from_peak_rate(runs: pd.DataFrame, peak: Peak) -> Predict:
     return predict
 
 
-def counted(runs: pd.DataFrame, workloads: Iterable[str]) -> list[str]:
-    """Ids of the runs of these workloads that counted their operations, the evidence of `from_peak_rate`."""
-    return runs.run_id[runs.flops_per_sample.notna() & runs.workload.isin(set(workloads))].tolist()
-
-
-def _grouped(estimates: pd.DataFrame, by: list[str], prices: Mapping[str, Billing]) -> pd.DataFrame:
+def grouped(estimates: pd.DataFrame, by: list[str], prices: Mapping[str, Billing]) -> pd.DataFrame:
     """`total` of the rows that are equal in `by`, with the hours of a mean run, the largest layout, bases and notes."""
     rows = []
     for key, group in estimates.groupby(by, sort=False):
         sums = total(group, prices)
-        hours = {name: sums[name] / sums["runs"] for name in ENDS[:3]}
-        row = (
-            group[["nodes", "world_size", "repeats"]].max().to_dict() | sums | hours | dict(zip(by, key, strict=True))
-        )
+        row = group[["nodes", "world_size", "repeats"]].max().to_dict() | sums | dict(zip(by, key, strict=True))
+        row |= {name: sums[name] / sums["runs"] for name in ENDS[:3]}
         row |= {"configurations": len(group), "basis": ", ".join(name for name in BASES if name in set(group.basis))}
-        rows.append(row | {"note": "; ".join(dict.fromkeys(note for note in group.note if note))})
+        rows.append(row | {"note": "; ".join(filter(None, dict.fromkeys(group.note)))})
     return pd.DataFrame(rows)
 
 
 def _predicted(
     point: Point,
     measured: pd.DataFrame,
+    limit: float,
     predict: Predict | None,
     seconds_per_epoch: float | None,
     roughly: Predict | None,
@@ -281,7 +217,7 @@ def _predicted(
     if point["steps"] and roughly and (answer := roughly(point)):
         step = _ends(answer.seconds)
         return "operations", "operations", step, _from_steps(point, step), ""
-    return "time limit", "time limit", np.full(3, NAN), np.full(3, NAN), ""
+    return "time limit", "time limit", np.full(3, np.nan), np.array([limit, 0.0, limit]), ""
 
 
 def _nearest(measured: pd.DataFrame, point: Point) -> pd.DataFrame:

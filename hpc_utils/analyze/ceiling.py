@@ -144,7 +144,7 @@ def losses(curves: pd.DataFrame, profiles: Iterable[Row]) -> pd.DataFrame:
         profile = next((profile for profile in profiles if fits(profile, point)), None)
         if profile:
             rows.append(point | {"profile": profile["name"]} | _split(point, step_seconds(profile)))
-    measured = [*stats.columns(["efficiency", *PARTS]), "missing", "profile", "repeats"]
+    measured = [*stats.columns("efficiency", *PARTS), "missing", "profile", "repeats"]
     return pd.DataFrame(rows, columns=[*LINE, *PLACE, *measured, *BEHIND])
 
 

@@ -1,12 +1,12 @@
 """Measures of configurations over those of a base: the one comparison of scaling, precisions, ablations and companions.
 
-Rows are those of `points.gather`. `<measure>_each` holds a row's values by run.
+Rows are those of `points.gather`: `<measure>_sample` holds a row's `Sample`.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -14,21 +14,21 @@ import numpy as np
 import pandas as pd
 
 from . import stats
-from .points import by_round, number
+from .points import Sample, by_round
 
 NONE: Mapping[str, str] = MappingProxyType({})
+SIGNS = np.array([1, -1, -1, 1])  # of the logs in a quotient
 FIELDS = [*stats.ENDS, "_repeats", "_rounds", *(f"_{field}" for field in stats.Spread._fields)]
 
 
 def beside(table: pd.DataFrame, bases: pd.DataFrame, alike: Sequence[str], suffix: str = "_base") -> pd.DataFrame:
     """Each row of `table`, once for each row of `bases` that is equal in the columns `alike` (unknown equals unknown), with the
     base's columns as `<name><suffix>`; NaN where there is no base."""
-    group = "alike"
-    together = pd.concat([table[[*alike]], bases[[*alike]]])
-    numbers = number(together, [*alike]) if alike else np.zeros(len(together), int)
-    base_columns = bases.assign(**{group: numbers[len(table) :]}).set_index(group).add_suffix(suffix)
-    compared = table.assign(**{group: numbers[: len(table)]}).join(base_columns, on=group)
-    return compared.drop(columns=group).reset_index(drop=True).copy()  # of one piece, for further columns
+    names = ["all", *alike]
+    keys = [name + suffix for name in names]
+    bases = bases.assign(all="").add_suffix(suffix)
+    compared = table.assign(all="").merge(bases, "left", left_on=names, right_on=keys)
+    return compared.drop(columns=["all", f"all{suffix}"]).copy()  # of one piece, for further columns
 
 
 def compare(
@@ -55,13 +55,12 @@ def ratios(
     for names, ends in ((over, ("", suffix)), (under, (suffix, ""))):
         for name, measure in names.items():
             quotients = [_of_row(row, measure, ends, row["runs"] == row[f"runs{suffix}"]) for row in rows]
-            estimates = [[*estimate, rounds, *spread] for estimate, rounds, spread in quotients]
-            values = np.array(estimates, dtype=float).reshape(-1, len(FIELDS)).T
-            columns |= {name + field: column for field, column in zip(FIELDS, values, strict=True)}
-    return compared.assign(**columns)
+            values = [[*estimate, rounds, *spread] for estimate, rounds, spread in quotients]
+            columns |= pd.DataFrame(values, compared.index, [name + field for field in FIELDS], float)
+    return compared.assign(**columns).copy()  # of one piece, for further columns
 
 
-def scaled(table: pd.DataFrame, name: str, source: str, factor: pd.Series | float) -> pd.DataFrame:
+def scaled(table: pd.DataFrame, name: str, source: str, factor: pd.Series | float = 1.0) -> pd.DataFrame:
     """`table` with `name`, `factor` times the column `source`, and its interval."""
     return table.assign(**{name + end: table[source + end] * factor for end in stats.ENDS})
 
@@ -71,31 +70,12 @@ def paired(
 ) -> tuple[stats.Estimate, tuple[str, ...]]:
     """Ratio of `measure` in the rounds, or else its median over the repeats, that both have, and the ids of the runs behind it; of runs,
     not of configurations."""
-    above = table.set_index("repeat")
-    below = base.set_index("repeat")
-    repeats = above.index.intersection(below.index).sort_values()
-    run_ids = [*below.run_id[below.index.isin(repeats)], *above.run_id[above.index.isin(repeats)]]
-    samples = (Sample(side[measure].tolist(), by_round(side, measure).tolist()) for side in (above, below))
-    if sessions := _in_rounds([next(samples)], [next(samples)]):
-        estimate, _ = stats.of_rounds(sessions)
-    else:
-        estimate = stats.median(above[measure].astype(float)[repeats] / below[measure].astype(float)[repeats])
-    return estimate, tuple(dict.fromkeys(run_ids))
-
-
-class Sample(NamedTuple):
-    """A measure of one configuration by run: its values, and those in the rounds of turns ({} of a run alone)."""
-
-    values: Sequence[float]
-    by_round: Sequence[Mapping[tuple[str, int], float]]
-
-    @classmethod
-    def of(cls, row: Mapping[str, Any], measure: str, suffix: str = "") -> Sample:
-        """Of a row of `points.gather`; of a side that is missing (NaN) an empty one."""
-        values, rounds = (row.get(f"{measure}_{kind}{suffix}") for kind in ("each", "by_round"))
-        if np.ndim(values) == 0:
-            return cls([], [])
-        return cls(values, rounds or [{}] * len(values))
+    columns = ["repeat", "run_id", measure]
+    pairs = table[columns].merge(base[columns], on="repeat", suffixes=("", "_base")).sort_values("repeat")
+    run_ids = tuple(dict.fromkeys([*pairs.run_id_base, *pairs.run_id]))
+    if sessions := _in_rounds(by_round(table, measure), by_round(base, measure)):
+        return stats.of_rounds(sessions)[0], run_ids
+    return stats.median(pairs[measure].astype(float) / pairs[f"{measure}_base"]), run_ids
 
 
 class Quotient(NamedTuple):
@@ -106,36 +86,32 @@ class Quotient(NamedTuple):
     spread: stats.Spread = stats.Spread(np.nan, np.nan)
 
 
-def quotient(above: Sequence[Sample], below: Sequence[Sample]) -> Quotient:
-    """The product of the samples `above` over that of those `below` (one or two each).
+def quotient(*samples: Sample | float) -> Quotient:
+    """The first sample over the second; of four, that over the third over the fourth. A missing one is NaN.
 
     Where their runs took turns with each other it is the mean ratio within a round (`stats.of_rounds`), else that of the medians.
     `repeats` is the smallest number of any.
     """
-    if sessions := _in_rounds(above, below):
+    if not all(isinstance(sample, Sample) and sample.values for sample in samples):
+        return Quotient(stats.UNKNOWN)
+    if sessions := _in_rounds(*(sample.by_round for sample in samples)):
         estimate, spread = stats.of_rounds(sessions)
         return Quotient(estimate, sum(map(len, sessions)), spread)
-    first, second = ([list(filter(pd.notna, sample.values)) for sample in samples] for samples in (above, below))
-    if not all([*first, *second]):
-        return Quotient(stats.UNKNOWN)
-    if len(above) == 1:
-        return Quotient(stats.ratio(*first, *second))
-    return Quotient(stats.ratio_of_ratios((first[0], second[0]), (second[1], first[1])))
+    return Quotient(stats.ratio(*(sample.values for sample in samples)))
 
 
 def _of_row(row: Mapping[str, Any], measure: str, ends: Sequence[str], is_base: bool) -> Quotient:
-    above, below = (Sample.of(row, measure, end) for end in ends)
-    if is_base and any(map(pd.notna, above.values)):
-        return Quotient(stats.Estimate(1.0, np.nan, np.nan, sum(map(pd.notna, above.values))))
-    return quotient([above], [below])
+    above, below = (row[f"{measure}_sample{end}"] for end in ends)
+    if is_base and above.values:
+        return Quotient(stats.Estimate(1.0, np.nan, np.nan, len(above.values)))
+    return quotient(above, below)
 
 
-def _in_rounds(above: Sequence[Sample], below: Sequence[Sample]) -> list[np.ndarray]:
-    """Logs of the quotient in the rounds of each session in which all took turns; [] where there is none, or it is too short."""
-    samples = [*above, *below]
-    signs = np.array([1.0] * len(above) + [-1.0] * len(below))
+def _in_rounds(*samples: Iterable[Mapping[tuple[str, int], float]]) -> list[np.ndarray]:
+    """Logs of the `quotient` in the rounds of each session in which all took turns; [] where there is none, or it is too short."""
+    signs = SIGNS[: len(samples)]
     sessions = []
-    for runs in itertools.product(*(filter(None, sample.by_round) for sample in samples)):
+    for runs in itertools.product(*(filter(None, by_run) for by_run in samples)):
         common = sorted(set.intersection(*(set(rounds) for rounds in runs)))
         if len(common) >= stats.LEAST_ROUNDS:
             sessions.append(signs @ np.log([[rounds[turn] for turn in common] for rounds in runs]))

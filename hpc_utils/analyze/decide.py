@@ -21,22 +21,18 @@ class Verdict(StrEnum):
 def decide(
     estimate: Estimate,
     *,
-    at_least: float | None = None,
-    at_most: float | None = None,
-    within: tuple[float, float] | None = None,
+    at_least: float = -np.inf,
+    at_most: float = np.inf,
 ) -> Verdict:
-    """Compare the whole interval of `estimate` with one bound, in its unit; `within` is the lowest and highest value allowed.
+    """Compare the whole interval of `estimate` with a bound, or the lowest and highest value allowed, in its unit.
 
     MET if all of the interval is on the right side (a bound belongs to it), MISSED if all of it is on the wrong side, UNDECIDED
     between the two and without an interval, NOT_MEASURED without a value.
     """
-    lowest, highest = within or (at_least, at_most)
-    lowest = -np.inf if lowest is None else lowest
-    highest = np.inf if highest is None else highest
     if np.isnan(estimate.value):
         return Verdict.NOT_MEASURED
     if np.isnan(estimate.low) or np.isnan(estimate.high):
         return Verdict.UNDECIDED
-    if lowest <= estimate.low and estimate.high <= highest:
+    if at_least <= estimate.low and estimate.high <= at_most:
         return Verdict.MET
-    return Verdict.MISSED if estimate.high < lowest or estimate.low > highest else Verdict.UNDECIDED
+    return Verdict.MISSED if estimate.high < at_least or estimate.low > at_most else Verdict.UNDECIDED

@@ -8,9 +8,10 @@ Intervals are t intervals (95 %) from the noise of all points together.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -31,10 +32,6 @@ WHY = {
 }
 
 
-class Incomplete(ValueError):
-    """Runs of the design were not measured."""
-
-
 @dataclass(frozen=True)
 class Design:
     """A study's series as a full factorial.
@@ -43,7 +40,7 @@ class Design:
         levels: {factor: its values in the study file's order}.
         values: one row per measured point and repeat: the factors, repeat, run_id, throughput.
         reference: the first value of each factor as planned, measured or not.
-        left_out: the levels, repeats or runs that were left out, and why, a line each.
+        left_out: the levels, repeats or runs that were left out, and why, a line each. Without `levels` nothing is complete.
     """
 
     levels: dict[str, list[Any]]
@@ -64,20 +61,9 @@ class Design:
         return cube
 
 
-class Best(NamedTuple):
-    """The fastest point against the reference: gain (a factor of throughput) with its interval, wide enough for a choice
-    among all points (NaN for one repeat, and for the reference itself); verdict on the study's target, and why."""
-
-    point: dict[str, Any]
-    reference: dict[str, Any]
-    gain: Estimate
-    verdict: str
-    why: str
-
-
 def designs(runs: pd.DataFrame, study: StudyIndex) -> dict[str, Design]:
-    """Every series of a study that combines at least two parameters on one number of ranks; a factor is a parameter in which
-    the series' runs differ."""
+    """The part that was measured completely of every series of a study that combines at least two parameters on one number of
+    ranks; a factor is a parameter in which the series' runs differ."""
     by_series = {}
     for series in _distinct(run.series for run in study.runs):
         planned = [run for run in study.runs if run.series == series]
@@ -86,59 +72,16 @@ def designs(runs: pd.DataFrame, study: StudyIndex) -> dict[str, Design]:
         levels = {name: factor_levels for name, factor_levels in levels.items() if len(factor_levels) > 1}
         if len(levels) < 2 or len({run.ranks for run in planned}) > 1:
             continue
-        rows = [
-            {"run_id": run.run_id, "repeat": run.repeat} | {name: run.parameters[name] for name in levels}
-            for run in planned
-        ]
-        index = pd.DataFrame(rows).drop_duplicates("run_id")
+        rows = [run.parameters | {"run_id": run.run_id, "repeat": run.repeat} for run in planned]
+        index = pd.DataFrame(rows)[["run_id", "repeat", *levels]].drop_duplicates("run_id")
         measured, left_out = of_one_state(unprofiled(runs[runs.run_id.isin(index.run_id)]))
         barred = [point.values for point in study.not_applicable if point.series == series]
         gone = _distinct((name, point[name]) for point in barred for name in levels if name in point)
         left_out += [f"{name}={value} is not applicable there" for name, value in gone if value not in levels[name]]
         values = index.merge(measured[["run_id", "throughput"]], on="run_id")
         reference = {name: factor_levels[0] for name, factor_levels in levels.items()}
-        by_series[series] = Design(levels, values, reference, left_out)
+        by_series[series] = _complete(Design(levels, values, reference, left_out))
     return by_series
-
-
-def complete(design: Design) -> Design:
-    """The part of a design that was measured completely.
-
-    The level or repeat with the largest share of missing runs is omitted until none is missing: of equals a repeat, then the
-    level farthest from the reference. The last two repeats are kept, unless most of one is missing. `left_out` lists them.
-
-    Raises:
-        Incomplete: no factor is left.
-    """
-    axes = {name: list(axis_levels) for name, axis_levels in design.axes.items()}
-    cube = design.cells()
-    left_out = list(design.left_out)
-    while (missing := np.isnan(cube)).any():
-        shares = []
-        for axis, (name, axis_levels) in enumerate(axes.items()):
-            missing_shares = np.moveaxis(missing, axis, 0).reshape(len(axis_levels), -1).mean(axis=1)
-            is_kept = name == "repeat" and len(axis_levels) < 3
-            shares += [
-                (share, name == "repeat", number, name, axis)
-                for number, share in enumerate(missing_shares)
-                if not is_kept or share > 0.5
-            ]
-        share, _, number, name, axis = max(shares, key=lambda candidate: candidate[:3])
-        cells = cube.size // len(axes[name])
-        measured = f"{round((1 - share) * cells)} of its {cells} runs were measured"
-        left_out.append(f"{name}={axes[name].pop(number)} is left out: {measured}")
-        cube = np.delete(cube, number, axis)
-    if not cube.size:
-        raise Incomplete("nothing is complete: no run of it was measured")
-    in_axes = [design.values[name].isin(axis_levels) for name, axis_levels in axes.items()]
-    values = design.values[np.logical_and.reduce(in_axes)]
-    levels = {name: axes[name] for name in design.levels if len(axes[name]) > 1}
-    left_out += [
-        f"{name} is no factor: {axes[name][0]} alone is left of it" for name in design.levels if name not in levels
-    ]
-    if not levels:
-        raise Incomplete(f"no parameter has two values with all their runs: {'; '.join(left_out[:3])}")
-    return Design(levels, values, design.reference, left_out)
 
 
 @tabled(
@@ -154,30 +97,20 @@ def effects(design: Design) -> pd.DataFrame:
     Columns: effect ("bucket_mb", "bucket_mb x precision"), kind ("main", "interaction", "rest"), freedom, share (of the
     total sum of squares), p (of the F test against the noise; Holm's correction over the effects), beyond (p < 5 %).
     With one repeat there is no noise to test against: p is NaN, beyond false.
-
-    Raises:
-        Incomplete: runs were not measured; `complete` finds the part that can be analysed.
     """
     from scipy.special import fdtrc  # scipy.stats.f.sf without importing scipy.stats
 
-    cube = _cube(design)
+    cube = design.cells()
     names = list(design.levels)
     rows = []
-    higher = _effect(cube, range(len(names)), whole=True)
-    for size, kind in ((1, "main"), (2, "interaction")):
-        for chosen in itertools.combinations(range(len(names)), size):
-            part = _effect(cube, chosen)
-            higher = higher - part
-            freedom = int(np.prod([cube.shape[axis] - 1 for axis in chosen]))
-            squares = (part**2).sum() * cube.size / part.size
-            rows.append((" x ".join(names[axis] for axis in chosen), kind, freedom, squares))
-    if len(names) > 2:
-        freedom = higher.size - 1 - sum(row[2] for row in rows)
-        rows.append((LEFT, "interaction", freedom, (higher**2).sum() * cube.shape[-1]))
+    for size in range(1, len(names) + 1):
+        for axes in itertools.combinations(range(len(names)), size):
+            effect = " x ".join(names[axis] for axis in axes) if size < 3 else LEFT
+            rows.append([effect, "main" if size == 1 else "interaction", *_effect(cube, axes)])
     noise, freedom = _noise(cube)
-    blocks = _effect(cube, [cube.ndim - 1])
-    rows += [(BLOCKS, "rest", blocks.size - 1, (blocks**2).sum() * higher.size), (NOISE, "rest", freedom, noise)]
-    table = pd.DataFrame(rows, columns=["effect", "kind", "freedom", "squares"])
+    rows += [[BLOCKS, "rest", *_effect(cube, [cube.ndim - 1])], [NOISE, "rest", noise, freedom]]
+    table = pd.DataFrame(rows, columns=["effect", "kind", "squares", "freedom"])
+    table = table.groupby(["effect", "kind"], sort=False, as_index=False)[["freedom", "squares"]].sum()
     total = ((cube - cube.mean()) ** 2).sum()
     table = table.assign(share=table.squares / total if total else 0.0, p=np.nan)
     if freedom and noise > 0:
@@ -192,14 +125,14 @@ def main_effects(design: Design) -> pd.DataFrame:
 
     Columns: factor, level, gain (a factor of throughput), gain_low, gain_high (95 %; NaN at the first level, and for one repeat).
     """
-    cube = _cube(design)
+    cube = design.cells()
     rows = []
     for axis, (name, levels) in enumerate(design.levels.items()):
         means = _means(cube, [axis]).ravel()
         half = _half(cube, 2 / (cube.size / len(levels)))
         for number, level in enumerate(levels):
             rows.append([name, level, *_gain(means[number] - means[0], half if number else np.nan)])
-    return pd.DataFrame(rows, columns=["factor", "level", *columns(["gain"])])
+    return pd.DataFrame(rows, columns=["factor", "level", *columns("gain")])
 
 
 def interactions(design: Design) -> pd.DataFrame:
@@ -208,7 +141,7 @@ def interactions(design: Design) -> pd.DataFrame:
     Columns: first, first_level, second, second_level; throughput (sample/s); beyond: the gain over both factors' first
     levels, over the product of each level's own gain, with beyond_low and beyond_high (95 %).
     """
-    cube = _cube(design)
+    cube = design.cells()
     rows = []
     for (first_axis, first), (second_axis, second) in itertools.combinations(enumerate(design.levels), 2):
         ours = design.levels[first]
@@ -218,7 +151,7 @@ def interactions(design: Design) -> pd.DataFrame:
         for i, j in itertools.product(*map(range, means.shape)):
             beyond = _gain(means[i, j] - means[i, 0] - means[0, j] + means[0, 0], half if i and j else np.nan)
             rows.append([first, ours[i], second, theirs[j], np.exp(means[i, j]), *beyond])
-    names = ["first", "first_level", "second", "second_level", "throughput", *columns(["beyond"])]
+    names = ["first", "first_level", "second", "second_level", "throughput", *columns("beyond")]
     return pd.DataFrame(rows, columns=names)
 
 
@@ -228,51 +161,71 @@ def interactions(design: Design) -> pd.DataFrame:
     measure="gain",
     missing="`hpc study run sensitivity-cpu`",
 )
-def best_table(design: Design, target: float) -> pd.DataFrame:
-    """`best` in one row, point and reference in words; also repeats, target (the required gain) and runs."""
-    fastest = best(design, target)
-    sides = {"point": fastest.point, "reference": fastest.reference}
-    row = {side: ", ".join(f"{name}={value}" for name, value in values.items()) for side, values in sides.items()}
-    row |= fastest.gain.columns("gain") | {"verdict": fastest.verdict, "why": fastest.why}
-    row |= {"repeats": fastest.gain.repeats, "target": 1 + target, "runs": tuple(design.values.run_id)}
-    return pd.DataFrame([row])
-
-
-def best(design: Design, target: float) -> Best:
-    """The fastest point against the reference (each factor's first level), judged by the gain `target` (0.2: 20 %).
+def best(design: Design, target: float) -> pd.DataFrame:
+    """The fastest point against the reference (each factor's first level), judged by the gain `target` (0.2: 20 %), in one row.
 
     The runs that judge the point also chose it: so the interval holds for all points at once (Bonferroni). "missed": no
     point can reach the target by these intervals. "undecided" if the reference was left out as incomplete; the gain is
     then one over the first levels that are left.
+
+    Columns: point, reference (in words); gain (a factor of throughput) with its interval (NaN for one repeat, and for the reference
+    itself); verdict, why; repeats; target (the required gain); runs.
     """
-    cube = _cube(design)
-    logs = cube.mean(axis=-1)
-    position = np.unravel_index(int(logs.argmax()), logs.shape)
-    half = _half(cube, 2 / cube.shape[-1], tests=logs.size - 1)
-    point = {name: levels[number] for (name, levels), number in zip(design.levels.items(), position, strict=True)}
-    reference = {name: levels[0] for name, levels in design.levels.items()}
-    repeats = design.values.repeat.nunique()
-    most_log = logs[position] - logs.flat[0]
-    gain = Estimate(*_gain(most_log, half if any(position) else np.nan).tolist(), repeats)
-    others_log = logs.flat[1:].max() - logs.flat[0]
-    every_point = Estimate(gain.value, *np.exp([most_log - half, others_log + half]), repeats)
+    cube = design.cells()
+    repeats = cube.shape[-1]
+    logs = cube.mean(axis=-1).ravel()
+    logs = logs - logs[0]
+    place = int(logs.argmax())
+    half = _half(cube, 2 / repeats, tests=logs.size - 1)
+    gain = _gain(logs[place], half if place else np.nan)
+    every_point = Estimate(gain[0], *np.exp([logs[place] - half, logs[1:].max() + half]), repeats)
     verdict = decide(every_point, at_least=1 + target)
     why = WHY[verdict]
-    lost = [
-        f"{name}={value}" for name, value in design.reference.items() if value not in design.values[name].tolist()
-    ]
+    lost = {name: value for name, value in design.reference.items() if value not in design.values[name].tolist()}
     if lost:
-        verdict, why = Verdict.UNDECIDED, f"the reference ({', '.join(lost)}) was not measured completely"
+        verdict, why = Verdict.UNDECIDED, f"the reference ({_words(lost)}) was not measured completely"
     elif np.isnan(half):
         why = "a single repeat has no interval"
-    return Best(point, reference, gain, verdict, why)
+    points = itertools.product(*design.levels.values())
+    points = [_words(dict(zip(design.levels, values, strict=True))) for values in points]
+    row = {"point": points[place], "reference": points[0]} | dict(zip(columns("gain"), gain, strict=True))
+    row |= {"verdict": verdict, "why": why, "repeats": repeats, "target": 1 + target}
+    return pd.DataFrame([row | {"runs": tuple(design.values.run_id)}])
 
 
-def _cube(design: Design) -> np.ndarray:
+def _complete(design: Design) -> Design:
+    """The part of a design that was measured completely.
+
+    The level or repeat with the largest share of missing runs is omitted until none is missing: of equals a repeat, then the
+    level farthest from the reference. The last two repeats are kept, unless most of one is missing. `left_out` lists them.
+    """
+    axes = design.axes
     cube = design.cells()
-    if missing := int(np.isnan(cube).sum()):
-        raise Incomplete(f"{missing} of {cube.size} runs were not measured")
-    return cube
+    grid = pd.DataFrame(np.argwhere(np.ones(cube.shape)), columns=[*axes]).assign(missing=np.isnan(cube).ravel())
+    left_out = list(design.left_out)
+    while grid.missing.any():
+        is_short = grid.repeat.nunique() < 3
+        shares = [
+            (share, name == "repeat", number, name)
+            for name in axes
+            for number, share in grid.groupby(name).missing.mean().items()
+            if share > 0.5 or not (name == "repeat" and is_short)
+        ]
+        _, _, number, name = max(shares, key=lambda candidate: candidate[:3])
+        cells = grid[grid[name] == number]
+        measured = f"{(~cells.missing).sum()} of its {len(cells)} runs were measured"
+        left_out.append(f"{name}={axes[name][number]} is left out: {measured}")
+        grid = grid.drop(cells.index)
+    axes = {name: [axis_levels[number] for number in sorted(set(grid[name]))] for name, axis_levels in axes.items()}
+    in_axes = [design.values[name].isin(axis_levels) for name, axis_levels in axes.items()]
+    values = design.values[np.logical_and.reduce(in_axes)]
+    levels = {name: axes[name] for name in design.levels if len(axes[name]) > 1}
+    left_out += [
+        f"{name} is no factor: {axes[name][0]} alone is left of it" for name in design.levels if len(axes[name]) == 1
+    ]
+    if not levels:
+        left_out.insert(0, "no parameter has two values with all their runs")
+    return Design(levels, values, design.reference, left_out)
 
 
 def _means(cube: np.ndarray, axes: Iterable[int]) -> np.ndarray:
@@ -280,22 +233,20 @@ def _means(cube: np.ndarray, axes: Iterable[int]) -> np.ndarray:
     return cube.mean(axis=tuple(set(range(cube.ndim)) - set(axes)), keepdims=True)
 
 
-def _effect(cube: np.ndarray, axes: Iterable[int], *, whole: bool = False) -> np.ndarray:
-    """The joint effect of `axes` without that of each alone; `whole`: with it, as the difference from the mean of all."""
+def _effect(cube: np.ndarray, axes: Iterable[int]) -> tuple[float, int]:
+    """(sum of squares, freedom) of the joint effect of `axes` without that of fewer of them."""
     part = _means(cube, axes)
-    if whole:
-        return part - part.mean()
     for axis in axes:
         part = part - part.mean(axis=axis, keepdims=True)
-    return part
+    return (part**2).sum() * cube.size / part.size, math.prod(part.shape[axis] - 1 for axis in axes)
 
 
 def _noise(cube: np.ndarray) -> tuple[float, int]:
     """(sum of squares, freedom) of what neither the point nor the repeat explains."""
-    points = _means(cube, range(cube.ndim - 1))
-    repeats = cube.shape[-1]
-    left = cube - points - _effect(cube, [cube.ndim - 1])
-    return float((left**2).sum()), (points.size - 1) * (repeats - 1)
+    left = cube - _means(cube, range(cube.ndim - 1))
+    left = left - _means(left, [cube.ndim - 1])
+    points, repeats = math.prod(cube.shape[:-1]), cube.shape[-1]
+    return float((left**2).sum()), (points - 1) * (repeats - 1)
 
 
 def _gain(log: float, half: float) -> np.ndarray:
@@ -309,6 +260,10 @@ def _half(cube: np.ndarray, parts: float, tests: int = 1) -> float:
     if not freedom:
         return np.nan
     return float(t_quantile(freedom, 1 - TAILS[0] / max(tests, 1)) * np.sqrt(noise / freedom * parts))
+
+
+def _words(point: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in point.items())
 
 
 def _distinct(values: Iterable[Any]) -> list[Any]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -17,10 +18,16 @@ STATE = [*CODE, "hardware_id", "device_name"]
 
 MEASURES = ["throughput", "step_seconds", "epoch_seconds", "peak_bytes", "mean_bytes", "mode_bytes"]
 TIMED = {"throughput": -1, "step_seconds": 1, "epoch_seconds": 1}  # exponents of a block's time in measures
-ESTIMATES = stats.columns(MEASURES)
+ESTIMATES = stats.columns(*MEASURES)
 PAUSES = ["checkpoint_seconds", "profile_seconds"]  # of an epoch's training part, not part of T
 METRIC = ["metric", "value", "unit", "value_low", "value_high", "repeats", "runs"]
-COLUMNS = [*SAME, *POINT, "layout", "memory", *ESTIMATES, "repeats", "runs"]
+
+
+class Sample(NamedTuple):
+    """A measure of one configuration by run: its values, and those in the rounds of turns ({} of a run alone)."""
+
+    values: Sequence[float]
+    by_round: Sequence[Mapping[tuple[str, int], float]]
 
 
 def unprofiled(runs: pd.DataFrame) -> pd.DataFrame:
@@ -53,8 +60,8 @@ def of_one_state(runs: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
         return runs, []
     states = number(runs, STATE)
     remarks = []
-    latest = runs.started.astype(str).groupby(states).max()
-    chosen = max(latest.index, key=lambda state: ((states == state).sum(), latest[state]))
+    sizes = runs.started.astype(str).groupby(states).agg(["size", "max"])
+    chosen = sizes.sort_values(["size", "max"]).index[-1]
     state_runs = runs[states == chosen]
     other_runs = runs[states != chosen]
     if len(other_runs):
@@ -69,22 +76,16 @@ def of_one_state(runs: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     return state_runs, remarks
 
 
-def points(runs: pd.DataFrame) -> pd.DataFrame:
+def gather(runs: pd.DataFrame, measures: Sequence[str] = MEASURES, also: Sequence[str] = ()) -> pd.DataFrame:
     """One row per configuration, measured in `repeats` runs: of each measure the median and its interval.
 
     Columns: those of `SAME` and `POINT`; `layout` ("nodes x ranks" on each, such as 2x4); `memory`: "allocated" (tensors
     on the accelerator) or "resident" (the rank's process, on a CPU);
     throughput (sample/s); step_seconds (T of an optimizer step), epoch_seconds (T of an epoch) (s);
     peak_bytes, mean_bytes, mode_bytes (B a device, the largest over a run's ranks; mean and mode at the ends of
-    steps); each with `<measure>_low` and `<measure>_high`; repeats; runs (their ids). NaN: not recorded, or a single run's
-    interval.
+    steps), or other `measures`; each with `<measure>_low` and `<measure>_high`, and `<measure>_sample`, the `Sample` of its runs;
+    repeats; runs (their ids); and columns `also`, as the first run has them. NaN: not recorded, or a single run's interval.
     """
-    return gather(runs)[COLUMNS]
-
-
-def gather(runs: pd.DataFrame, measures: Sequence[str] = MEASURES, also: Sequence[str] = ()) -> pd.DataFrame:
-    """`points`, with `<measure>_each`, the list of its values by run; of those in `TIMED` with `<measure>_by_round`, that of
-    `by_round`; and other columns `also`, as the first run of each has them."""
     several = runs.world_size > 1  # one rank is on one node, recorded or not, without a link
     layout = {name: runs[name].where(several, 1) for name in ("nodes", "ranks_per_node")}
     times = {"step_seconds": step_seconds(runs), "epoch_seconds": runs.seconds / runs.epochs}
@@ -101,12 +102,11 @@ def gather(runs: pd.DataFrame, measures: Sequence[str] = MEASURES, also: Sequenc
     ]  # fmt: skip
     columns = {"layout": layouts, "runs": grouped.run_id.agg(tuple), "repeats": grouped.size()}
     for name in measures:
-        samples = runs[name].astype(float).groupby(runs.configuration).agg(list)
-        columns[f"{name}_each"] = samples
-        if name in TIMED:
-            columns[f"{name}_by_round"] = by_round(runs, name).groupby(runs.configuration).agg(list)
+        values = grouped[name].agg(lambda column: column.dropna().astype(float).tolist())
+        rounds = by_round(runs, name).groupby(runs.configuration).agg(list)
+        columns[f"{name}_sample"] = list(map(Sample, values, rounds))
         quantity = metric if name == "value" else name
-        columns |= dict(zip(stats.columns([name]), stats.medians(samples, quantity).T, strict=False))
+        columns |= dict(zip(stats.columns(name), stats.medians(values, quantity).T, strict=False))
     return configurations.assign(**columns).reset_index(drop=True)
 
 
@@ -175,7 +175,7 @@ def step_seconds(runs: pd.DataFrame) -> pd.Series:
 
 
 def memory(runs: pd.DataFrame) -> pd.DataFrame:
-    """memory, peak_bytes, mean_bytes and mode_bytes of each run, as in `points`."""
+    """memory, peak_bytes, mean_bytes and mode_bytes of each run, as in `gather`."""
     accelerator = runs.peak_allocated_bytes.notna() | runs.mean_allocated_bytes.notna()
     columns = {"memory": np.where(accelerator, "allocated", "resident")}
     for name in ("peak", "mean", "mode"):

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
+import itertools
 
 import numpy as np
 import pandas as pd
 
+from hpc_utils.records import Records
 from hpc_utils.records.study import StudyIndex, StudyRun
 
-from . import ablation, scaling, stats
+from . import scaling, stats
+from .ablation import Ladder
+from .compare import scaled
 from .scaling import ROUNDS
 from .table import tabled
 
-COLUMNS = ["compared", *stats.columns(["value"]), "half_width", "repeats", *ROUNDS, "runs"]
+COLUMNS = ["compared", *stats.columns("value"), "half_width", "repeats", *ROUNDS, "runs"]
 
 
 @tabled(
@@ -23,13 +25,30 @@ COLUMNS = ["compared", *stats.columns(["value"]), "half_width", "repeats", *ROUN
     "compared value half_width repeats rounds within between",
     measure="value",
 )
-def headline_ratios(runs: pd.DataFrame, study: StudyIndex) -> pd.DataFrame:
+def headline_ratios(records: Records, study: StudyIndex) -> pd.DataFrame:
     """One row per efficiency on several ranks (`scaling.headline`) and gain of an ablation, the widest interval first.
 
     Columns: compared (in words), value, value_low, value_high (95 %), half_width (of a ratio above 1 relative to it; NaN: no interval),
     repeats; rounds, within and between as of `scaling.efficiency`; runs (of both sides).
     """
-    rows = pd.DataFrame([*_efficiencies(runs), *_gains(runs, study)], columns=COLUMNS)
+    table = scaling.headline(scaling.efficiency(records.runs))
+    efficiencies = table[table.world_size > 1]
+    texts = [
+        f"efficiency on {row['world_size']:g} ranks ({scaling.curve(row)})" for row in efficiencies.to_dict("records")
+    ]
+    run_ids = [scaling.unique(*sides) for sides in efficiencies[scaling.BEHIND].to_numpy()]
+    rows = scaled(efficiencies, "value", "efficiency").assign(compared=texts, runs=run_ids)
+    if study.ablation:
+        gains = Ladder(records, study).gains
+        parts = [
+            scaled(gains, "value", name).assign(
+                compared="gain of " + gains.step + f" {name}", runs=gains[f"{name}_runs"]
+            )
+            for name in ("alone", "together")
+        ]
+        parts = pd.concat(parts).sort_index(kind="stable").dropna(subset="value")
+        rows = pd.concat([rows, parts[parts.repeats > 0]])
+    rows = rows.reindex(columns=COLUMNS)
     rows["half_width"] = (rows.value_high - rows.value_low) / 2 / rows.value.clip(lower=1)
     return rows.sort_values("half_width", ascending=False, na_position="first", ignore_index=True)
 
@@ -39,16 +58,16 @@ def further_repeats(ratios: pd.DataFrame, study: StudyIndex, precision: float, a
 
     An interval narrows with the square root of the repeats; without one, a further repeat gives it.
     """
-    repeats: dict[str, int] = {}
-    first = {_configuration(run): run.run_id for run in study.runs if run.repeat == 1}
-    configurations = {run.run_id: _configuration(run) for run in study.runs}
-    for row in ratios[~(ratios.half_width <= precision)].to_dict("records"):
-        factor = (row["half_width"] / precision) ** 2
-        needed = row["repeats"] + 1 if math.isnan(factor) else math.ceil(row["repeats"] * factor)
-        for run in set(row["runs"]) & configurations.keys():
-            run_id = first[configurations[run]]
-            repeats[run_id] = max(repeats.get(run_id, 0), min(needed, at_most))
-    return {run_id: number for run_id, number in repeats.items() if number > _made(study, first, run_id)}
+    wide = ratios[~(ratios.half_width <= precision)]
+    needed = np.ceil(wide.repeats * (wide.half_width / precision) ** 2).fillna(wide.repeats + 1).clip(upper=at_most)
+    further = {}
+    for _, group in itertools.groupby(sorted(study.runs, key=_configuration), _configuration):
+        first, *repeats = group
+        run_ids = {first.run_id, *(run.run_id for run in repeats)}
+        number = needed[[not run_ids.isdisjoint(compared) for compared in wide.runs]].max()
+        if number > 1 + len(repeats):
+            further[first.run_id] = int(number)
+    return further
 
 
 def sentence(ratios: pd.DataFrame, precision: float | None) -> str:
@@ -83,36 +102,7 @@ def machine_speed(rounds: pd.DataFrame) -> pd.DataFrame:
     return table.sort_values("moment", ignore_index=True)
 
 
-def _efficiencies(runs: pd.DataFrame) -> Iterator[dict]:
-    table = scaling.headline(scaling.efficiency(runs))
-    for row in table[table.world_size > 1].to_dict("records"):
-        yield {
-            "compared": f"efficiency on {row['world_size']:g} ranks ({scaling.curve(row)})",
-            **stats.Estimate.of(row, "efficiency").measure("value"),
-            **{name: row[name] for name in ROUNDS},
-            "runs": scaling.unique(row["runs"], row["runs_base"]),
-        }
-
-
-def _gains(runs: pd.DataFrame, study: StudyIndex) -> Iterator[dict]:
-    if study.ablation is None:
-        return
-    for row in ablation.gains(runs, study).to_dict("records"):
-        for name in ("alone", "together"):
-            if pd.notna(row[name]) and row["repeats"]:
-                yield {
-                    "compared": f"gain of {row['step']} {name}",
-                    **stats.Estimate.of(row, name).measure("value"),
-                    "runs": row[f"{name}_runs"],
-                }
-
-
 def _configuration(run: StudyRun) -> tuple:
     """Equal for its repeats."""
     parameters = {name: value for name, value in run.parameters.items() if name not in ("repeat", "seed")}
     return run.series, run.ranks, repr(sorted(parameters.items()))
-
-
-def _made(study: StudyIndex, first: dict[tuple, str], run_id: str) -> int:
-    """The repeats of a configuration that the study holds."""
-    return max(run.repeat for run in study.runs if first.get(_configuration(run)) == run_id)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import pandas as pd
@@ -11,16 +12,16 @@ import pandas as pd
 from hpc_utils.plural import counted
 from hpc_utils.records.identity import parse_settings, task
 
-from .compare import Sample, quotient
+from .compare import quotient
 from .cost import KEYS, MEASURES, currency
 from .decide import Verdict, decide
-from .points import gather, unprofiled
+from .points import gather, number, unprofiled
 from .stats import UNKNOWN, Estimate
 from .table import tabled
 
 MINUTES = 10.0  # that an epoch may take where one waits for it
 EFFICIENT = 0.70  # at least: the studies' target for strong scaling
-DECIDED = {Verdict.MET: "decided", Verdict.NOT_MEASURED: "the only one"}  # all others: undecided
+DECIDED = {True: "decided", False: "undecided"}
 
 
 class Choice(NamedTuple):
@@ -48,37 +49,38 @@ def recommend(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     """
     money, unit = currency(table)
     measured = gather(unprofiled(runs), ["throughput"])
-    samples = {row["runs"]: Sample.of(row, "throughput") for row in measured.to_dict("records")}
-    table = table.assign(price=table[money] / table.wall_seconds, equal=1.0, grouped=table.parallel != "none")
+    samples = dict(zip(measured.runs, measured.throughput_sample, strict=True))
+    table = table.assign(price=table[money] / table.wall_seconds, grouped=table.parallel != "none")
 
-    def ratio(row: pd.Series, base: pd.Series, weight: str) -> Estimate:
-        """The time of equal work of `row`, by `weight` a second, over that of `base`."""
-        return quotient([samples[base.runs]], [samples[row.runs]]).estimate.times(row[weight] / base[weight])
+    def time(row: pd.Series, base: pd.Series) -> Estimate:
+        """The time of equal work of `row` over that of `base`."""
+        return quotient(samples[base.runs], samples[row.runs]).estimate
 
-    def least(among: pd.DataFrame, weight: str = "equal") -> Choice:
+    def price(row: pd.Series, base: pd.Series) -> Estimate:
+        return time(row, base).times(row.price / base.price)
+
+    def least(among: pd.DataFrame, ratio: Callable[[pd.Series, pd.Series], Estimate] = time) -> Choice:
         rows = [row for _, row in among.iterrows()]
-        best = rows[0]
-        for row in rows[1:]:
-            best = row if ratio(row, best, weight).value < 1 else best
-        ratios = [ratio(row, best, weight) for row in rows if row.runs != best.runs]
+        best = functools.reduce(lambda best, row: row if ratio(row, best).value < 1 else best, rows)
+        ratios = [ratio(row, best) for row in rows if row.runs != best.runs]
         closest = min(ratios, key=lambda estimate: estimate.value, default=UNKNOWN)
-        verdicts = {decide(estimate, at_least=1) for estimate in ratios or [UNKNOWN]}
-        return Choice(best, closest, "undecided" if len(verdicts) > 1 else DECIDED.get(*verdicts, "undecided"))
+        decided = all(decide(estimate, at_least=1) == Verdict.MET for estimate in ratios)
+        return Choice(best, closest, DECIDED[decided] if ratios else "the only one")
 
-    quick = table[table.epoch_seconds <= MINUTES * 60].sort_values(["nodes", "world_size"])
-    small = quick[(quick[["nodes", "world_size"]] == quick[["nodes", "world_size"]].iloc[:1].to_numpy()).all(axis=1)]
+    quick = table[table.epoch_seconds <= MINUTES * 60]
+    small = quick[number(quick, ["nodes", "world_size"]) == 0]
     why = f"the fewest devices with which an epoch trains within {MINUTES:g} min"
     if quick.empty:
         small = table[table.epoch_seconds == table.epoch_seconds.min()]
         why = "no epoch trains faster"
     fastest = least(table)
-    cheapest = least(table, "price")
-    frugal = [ratio(row, cheapest.row, "price").value <= 1 / EFFICIENT for _, row in table.iterrows()]
+    cheapest = least(table, price)
+    frugal = [price(row, cheapest.row).value <= 1 / EFFICIENT for _, row in table.iterrows()]
     cost = "cost" if money == "cost" else "device-hours"
     ordered = table.sort_values(["nodes", "world_size", "grouped", "seconds"])
-    slower = ((row, ratio(row, fastest.row, "equal")) for _, row in ordered.iterrows())
+    slower = ((row, time(row, fastest.row)) for _, row in ordered.iterrows())
     row, estimate = next(pair for pair in slower if decide(pair[1], at_most=1) != Verdict.MISSED)
-    simplest = Choice(row, estimate, DECIDED.get(decide(estimate, at_most=1), "undecided"))
+    simplest = Choice(row, estimate, DECIDED[decide(estimate, at_most=1) == Verdict.MET])
     rows = []
     for purpose, choice, reason in (
         ("development", least(small), why),
@@ -105,7 +107,7 @@ def recommend(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
 def by_machine(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """The configurations with a time, over links as they are, of each workload, its code and machine that has several, by a
     title."""
-    alike = table[table.seconds.notna() & table.link_gbit.isna()]
+    alike = table[table.link_gbit.isna()]
     which = pd.Series(map(task, alike.to_dict("records")), alike.index, object)
     source = alike.settings.fillna("").map(lambda text: parse_settings(text).get("source", ""))
     for word, values in ((", ", alike.hardware_id), (", code ", source)):

@@ -12,9 +12,8 @@ from hpc_utils.capability import PERIODS_OF_A_STEP
 from hpc_utils.records.identity import task
 
 from . import stats
-from .compare import Sample, beside, compare, quotient, ratios, scaled
+from .compare import beside, compare, quotient, ratios, scaled
 from .points import (
-    COLUMNS,
     ESTIMATES,
     POINT,
     SAME,
@@ -24,7 +23,6 @@ from .points import (
     learned,
     number,
     on_every_link,
-    points,
     unprofiled,
 )
 from .table import tabled
@@ -35,16 +33,11 @@ FIXED = {"strong": "global_batch", "weak": "batch_per_device"}
 PLACE = ["parallel", "nodes", "ranks_per_node", "world_size", "layout", "global_batch", "batch_per_device"]
 LINE = [*SAME, *CURVE, "baseline"]  # equal for all points of a drawn line
 BEHIND = ["runs", "runs_base"]  # ids of a point's runs, and of those of its baseline
-COMPARED = [
-    "workload",
-    "dataset",
-    "device",
-    "device_name",
-    "hardware_id",
-]  # equal for configurations with a common reference
-GAIN = stats.columns(["speedup", "efficiency"])
+# Equal for configurations with a common reference.
+COMPARED = ["workload", "dataset", "device", "device_name", "hardware_id"]
+GAIN = stats.columns("speedup", "efficiency")
 ROUNDS = ["rounds", *stats.Spread._fields]
-RATIO = [*stats.columns(["ratio"]), "repeats"]
+RATIO = [*stats.columns("ratio"), "repeats"]
 
 RANKS = (1, 2, 4, 8, 12)  # rank counts of the workshop's table
 MEASURED, NOT_MEASURED, BARRED = "measured", "not measured", "barred"
@@ -68,7 +61,7 @@ def curves(runs: pd.DataFrame) -> pd.DataFrame:
     Further columns: kind ("strong", "weak"), batch (the fixed one), scheme (the `parallel` of the curve's points on
     several ranks), curve (its number).
     """
-    gathered = on_every_link(gather(usable(runs)))
+    gathered = on_every_link(gather(usable(runs), also=["device_bytes"]))
     is_ungrouped = gathered.parallel == "none"  # on the curves of every scheme
     grouped = gathered[~is_ungrouped]
     shared = [gathered[is_ungrouped].assign(scheme=scheme) for scheme in grouped.parallel.unique()]
@@ -87,17 +80,12 @@ def against_one(curve_points: pd.DataFrame) -> pd.DataFrame:
     first point of each curve is the baseline itself. Curves without that baseline are omitted.
     """
     single = curve_points.world_size == 1
-    several = curve_points[~single & (curve_points.parallel != "none")]
-    parts = []
-    for by_scheme in (False, True):
-        baseline = curve_points.scheme if by_scheme else "none"
-        baselines = curve_points[single & (curve_points.parallel == baseline)]
-        baselines = baselines[baselines.curve.isin(several.curve)]
-        many = several[several.curve.isin(baselines.curve)]
-        compared = compare(pd.concat([baselines, many]), baselines, ["curve"], under={"gain": "step_seconds"})
-        parts.append(compared.assign(order=by_scheme, baseline=compared.scheme if by_scheme else "none"))
-    every = pd.concat(parts)
-    return every.sort_values(["curve", "order", "world_size", "nodes"], ignore_index=True).drop(columns="order")
+    several = curve_points[~single]
+    baselines = curve_points[single & curve_points.curve.isin(several.curve)].assign(baseline=curve_points.parallel)
+    many = several.merge(baselines[["curve", "baseline"]], on="curve")
+    every = pd.concat([baselines, many]).assign(is_scheme=lambda rows: rows.baseline != "none")
+    every = every.sort_values(["curve", "is_scheme", "world_size", "nodes"], ignore_index=True)
+    return compare(every, baselines, ["curve", "baseline"], under={"gain": "step_seconds"})
 
 
 @tabled(
@@ -112,7 +100,8 @@ def throughput(runs: pd.DataFrame) -> pd.DataFrame:
 
     Columns: those of `SAME` and `POINT`, layout; throughput, throughput_low, throughput_high, repeats, runs.
     """
-    return points(unprofiled(runs))[[*SAME, *POINT, "layout", *stats.columns(["throughput"]), "repeats", "runs"]]
+    configurations = gather(unprofiled(runs), ["throughput"])
+    return configurations[[*SAME, *POINT, "layout", *stats.columns("throughput"), "repeats", "runs"]]
 
 
 @tabled(
@@ -131,16 +120,11 @@ def efficiency(runs: pd.DataFrame) -> pd.DataFrame:
 
     Columns: those of `SAME`; kind, batch (the fixed one), steps_per_epoch, scheme, baseline; parallel, nodes, ranks_per_node,
     world_size, layout, global_batch, batch_per_device; memory and the measures with their intervals as of
-    `points.points`; speedup, efficiency, each with <name>_low and <name>_high (95 %); repeats (the
+    `points.gather`; speedup, efficiency, each with <name>_low and <name>_high (95 %); repeats (the
     fewest on either side), rounds (in which both took turns; 0: none), within and between (`stats.Spread` of the gain); runs,
     runs_base (`BEHIND`).
     """
-    return gains(curves(runs))[[*LINE, *PLACE, "memory", *ESTIMATES, *GAIN, "repeats", *ROUNDS, *BEHIND]]
-
-
-def gains(points_of_curves: pd.DataFrame) -> pd.DataFrame:
-    """`efficiency` of the points of `curves`, with the runs behind them as of `against_one`."""
-    return _gains(against_one(points_of_curves)).astype({"repeats": int, "rounds": int})
+    return gains(against_one(curves(runs)))[[*LINE, *PLACE, "memory", *ESTIMATES, *GAIN, "repeats", *ROUNDS, *BEHIND]]
 
 
 def headline(table: pd.DataFrame) -> pd.DataFrame:
@@ -159,7 +143,7 @@ def outcome(runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
     outcomes = headline(efficiency(runs))
     keys = LINE
     if outcomes.empty:
-        outcomes = points(unprofiled(runs)).reindex(columns=outcomes.columns)
+        outcomes = gather(unprofiled(runs)).reindex(columns=outcomes.columns)
         outcomes = outcomes.assign(kind="", batch=outcomes.global_batch)
         keys = ["workload", "dataset", "precision"]
     order = ["link_gbit", "kind", "world_size", "throughput"]
@@ -173,7 +157,7 @@ def comparison(runs: pd.DataFrame, epochs: pd.DataFrame, reference: str = "") ->
     `reference`: a run; by default, and for other tasks and devices than its own, the slowest configuration of one process in fp32, or
     what is nearest to that.
 
-    Columns: as of `points.points`; device_bytes; speedup, speedup_low, speedup_high: throughput over that of the reference (NaN: either is not
+    Columns: as of `points.gather`; device_bytes; speedup, speedup_low, speedup_high: throughput over that of the reference (NaN: either is not
     `usable`); is_reference; metric, learned, learned_low, learned_high: what the runs reached at their end.
     """
     configurations = gather(unprofiled(runs), also=["device_bytes"])
@@ -188,19 +172,16 @@ def comparison(runs: pd.DataFrame, epochs: pd.DataFrame, reference: str = "") ->
     compared = compare(configurations, references, COMPARED, over={"speedup": "throughput"})
     usable_ids = set(usable(runs).run_id)
     is_barred = [not usable_ids.issuperset(run_ids) for run_ids in compared.runs + compared.runs_base]
-    speedup = stats.columns(["speedup"])
-    compared.loc[is_barred, speedup] = np.nan
+    compared.loc[is_barred, stats.columns("speedup")] = np.nan
     compared["is_reference"] = compared.runs == compared.runs_base
-    return _with_learned(compared[[*COLUMNS, "device_bytes", *speedup, "is_reference"]], runs, epochs).drop(
-        columns="first"
-    )
+    return _with_learned(compared, runs, epochs)
 
 
 def _with_learned(table: pd.DataFrame, runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
     """`table` with `points.learned` of its rows: metric, learned, learned_low, learned_high."""
     reached = learned(runs, epochs).explode("runs").drop_duplicates("runs").set_index("runs")
-    reached = reached[["metric", *stats.columns(["value"])]]
-    reached.columns = ["metric", *stats.columns(["learned"])]
+    reached = reached[["metric", *stats.columns("value")]]
+    reached.columns = ["metric", *stats.columns("learned")]
     return table.assign(first=table.runs.str[0]).join(reached, on="first")
 
 
@@ -222,10 +203,9 @@ def workshop(runs: pd.DataFrame, ranks: Mapping[str, Iterable[int]] | None = Non
     barred_ids = set(runs.run_id[barred(runs)])
     is_barred = np.array([not barred_ids.isdisjoint(run_ids) for run_ids in curve_points.runs], dtype=bool)
     sound = curve_points[~is_barred]
-    baselines = sound[sound.world_size == 1].assign(baseline=sound.parallel)
-    baselines = baselines.sort_values("parallel", key=lambda names: names != "none")
+    baselines = sound[sound.world_size == 1].sort_values("parallel", key=lambda names: names != "none")
     compared = compare(sound, baselines, ["curve"], under={"gain": "step_seconds"})
-    compared = _gains(compared).rename(columns={"baseline_base": "baseline"})
+    compared = gains(compared).rename(columns={"parallel_base": "baseline"})
     compared["repeats"] = compared.repeats.where(compared.runs_base.notna(), compared.runs.map(len))
     parts = [
         compared.assign(state=MEASURED, why=""),
@@ -267,17 +247,15 @@ def memory(runs: pd.DataFrame) -> pd.DataFrame:
     "mode"), bytes, bytes_low, bytes_high (B), device_bytes (of the device, NaN: not recorded), of_device (bytes over it); ratio, ratio_low, ratio_high (M(N) / M(1) with its 95 % interval), repeats; runs, runs_base.
     Points without a record of it are omitted.
     """
-    curve_points = against_one(curves(runs))
-    devices = runs.drop_duplicates("run_id").set_index("run_id").device_bytes.astype(float)
-    curve_points["device_bytes"] = curve_points.runs.str[0].map(devices)
+    curve_points = against_one(curves(runs)).astype({"device_bytes": float})
     parts = []
     for statistic in ("peak", "mean", "mode"):
         compared = ratios(curve_points, over={"ratio": f"{statistic}_bytes"})
-        compared = scaled(compared, "bytes", f"{statistic}_bytes", 1.0)
+        compared = scaled(compared, "bytes", f"{statistic}_bytes")
         compared = compared.assign(statistic=statistic, repeats=compared.ratio_repeats).dropna(subset="ratio")
         compared["of_device"] = compared.bytes / compared.device_bytes
         device = ["device_bytes", "of_device"]
-        columns = [*LINE, *PLACE, "memory", *BEHIND, "statistic", *stats.columns(["bytes"]), *device, *RATIO]
+        columns = [*LINE, *PLACE, "memory", *BEHIND, "statistic", *stats.columns("bytes"), *device, *RATIO]
         parts.append(compared[columns].astype({"repeats": int}))
     return pd.concat(parts, ignore_index=True)
 
@@ -292,25 +270,21 @@ def variation(table: pd.DataFrame) -> pd.DataFrame:
     the largest N measured; runs.
     """
     weak = table[(table.kind == "weak") & (table.world_size > 1)]
-    rows = []
     ends = np.sort(1 / weak[["efficiency_low", "efficiency_high"]] - 1, axis=1)
     weak = weak.assign(
-        variation=(1 / weak.efficiency - 1).abs(), low=np.clip(ends[:, 0], 0, None) - np.clip(ends[:, 1], None, 0),
-        high=np.abs(ends).max(axis=1),
-    )  # fmt: skip
-    for _, curve_points in weak.groupby(number(weak, LINE)):
-        worst = curve_points.loc[curve_points.variation.idxmax()]
-        row = worst[[*LINE, "variation", "world_size", "layout"]].to_dict()
-        row |= {
-            "repeats": curve_points.repeats.min(),
-            "ranks": curve_points.world_size.max(),
-            "runs": unique(*curve_points.runs, *curve_points.runs_base),
-        }
-        if row["repeats"] != 1:
-            row |= {"variation_low": curve_points.low.max(), "variation_high": curve_points.high.max()}
-        rows.append(row)
-    columns = [*LINE, *stats.columns(["variation"]), "repeats", "world_size", "layout", "ranks", "runs"]
-    return pd.DataFrame(rows, columns=columns)
+        variation=(1 / weak.efficiency - 1).abs(),
+        variation_low=np.clip(ends[:, 0], 0, None) - np.clip(ends[:, 1], None, 0),
+        variation_high=np.abs(ends).max(axis=1),
+    )
+    by_line = weak.groupby(number(weak, LINE))
+    repeats = by_line.repeats.min()
+    largest = by_line[["variation_low", "variation_high"]].max()
+    worst = weak.loc[by_line.variation.idxmax(), [*LINE, "variation", "world_size", "layout"]].reset_index(drop=True)
+    run_ids = [unique(*points.runs, *points.runs_base) for _, points in by_line]
+    worst = worst.join(largest.where(repeats > 1)).assign(
+        repeats=repeats, ranks=by_line.world_size.max(), runs=run_ids
+    )
+    return worst[[*LINE, *stats.columns("variation"), "repeats", "world_size", "layout", "ranks", "runs"]]
 
 
 @tabled(
@@ -348,7 +322,7 @@ def before_after(runs: pd.DataFrame) -> pd.DataFrame:
         "settings_before",
         "other",
         *pair_columns,
-        *stats.columns(["gain"]),
+        *stats.columns("gain"),
         "repeats",
         "runs",
     ]
@@ -381,11 +355,8 @@ def efficiency_ratio(runs: pd.DataFrame) -> pd.DataFrame:
     is_full = curve_points.precision == "fp32"
     alike = [name for name in [*LINE, *PLACE] if name != "precision"]
     pairs = beside(curve_points[~is_full], curve_points[is_full], alike, "_before").dropna(subset="runs_before")
-    sides = (("_base", "_before"), ("", "_base_before"))
-    estimates = [
-        quotient(*([Sample.of(row, "step_seconds", end) for end in ends] for ends in sides)).estimate
-        for row in pairs.to_dict("records")
-    ]
+    sides = [pairs[f"step_seconds_sample{side}"] for side in ("_base", "", "_base_before", "_before")]
+    estimates = [quotient(*samples).estimate for samples in zip(*sides, strict=True)]
     pairs[RATIO] = pd.DataFrame(estimates, columns=RATIO, index=pairs.index)
     id_columns = pairs[["runs", "runs_base", "runs_before", "runs_base_before"]]
     pairs["runs"] = [unique(*run_ids) for run_ids in id_columns.itertuples(index=False)]
@@ -439,9 +410,11 @@ def _interval(row: tuple, column: str, form: str) -> str:
     return " (a single run)" if np.isnan(low) else f" (95 % interval {low:{form}} to {high:{form}})"
 
 
-def _gains(compared: pd.DataFrame) -> pd.DataFrame:
+def gains(compared: pd.DataFrame) -> pd.DataFrame:
     """`compared`, with the gain T_step(1) / T_step(N), also with speedup, efficiency and repeats (of the gain)."""
     ranks = compared.world_size.astype(float)
     compared = scaled(compared, "speedup", "gain", ranks.where(compared.kind == "weak", 1.0))
     counts = {name: compared[f"gain_{name}"] for name in ("repeats", *ROUNDS)}
-    return scaled(compared, "efficiency", "speedup", 1 / ranks).assign(**counts)
+    return (
+        scaled(compared, "efficiency", "speedup", 1 / ranks).assign(**counts).astype({"repeats": int, "rounds": int})
+    )

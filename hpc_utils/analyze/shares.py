@@ -38,18 +38,16 @@ def against_whole_cores(runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFram
     """
     on_cores = (runs.device == "cpu") & (pd.to_numeric(runs.threads_per_rank) <= 1)
     core_runs = unprofiled(runs[on_cores & ~barred(runs)])
-    last = epochs.sort_values("epoch").groupby("run_id").last()
-    core_runs = core_runs.join(last[["seconds", "steps", "step_p95", "step_p50"]].add_suffix("_last"), on="run_id")
-    core_runs = core_runs.assign(
-        spread=core_runs.step_p95_last / core_runs.step_p50_last, seconds=core_runs.seconds_last,
-        samples=core_runs.steps_last * core_runs.global_batch,
-    )  # fmt: skip
+    last = epochs.sort_values("epoch").groupby("run_id")[["seconds", "steps", "step_p95", "step_p50"]].last()
+    core_runs = core_runs.drop(columns=[*last], errors="ignore").join(last, on="run_id")
+    spread = core_runs.step_p95 / core_runs.step_p50
+    core_runs = core_runs.assign(spread=spread, samples=core_runs.steps * core_runs.global_batch)
     steps = gather(core_runs, ["step_seconds", "spread"])
     steps = steps.assign(cores=steps.threads_per_rank.astype(float), period=steps.share_period.astype(float))
     is_whole = steps.cores == 1
     compared = compare(steps, steps[is_whole], SAME, over={"ratio": "step_seconds"}).dropna(subset="ratio")
     compared = scaled(compared, "deviation", "ratio", compared.cores)
-    compared[stats.columns(["deviation"])] -= 1
+    compared[stats.columns("deviation")] -= 1
     compared = scaled(compared, "sample_seconds", "step_seconds", compared.cores / compared.batch_per_device)
     compared = compared.assign(periods=compared.step_seconds / compared.period)
     has_shares = compared.groupby(number(compared, SAME)).cores.transform("min") < 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -30,7 +30,7 @@ class Estimate(NamedTuple):
     @classmethod
     def of(cls, row: Mapping[str, float], name: str) -> Estimate:
         """Of a table's row: its `columns` of `name`, and `repeats`."""
-        return cls(*(row[column] for column in columns([name])), row["repeats"])
+        return cls(*(row[column] for column in columns(name)), row["repeats"])
 
     def columns(self, name: str) -> dict[str, float]:
         """`name`, `<name>_low` and `<name>_high` of a table's row."""
@@ -48,7 +48,7 @@ class Estimate(NamedTuple):
 UNKNOWN = Estimate(float("nan"), float("nan"), float("nan"), 0)
 
 
-def columns(names: Iterable[str]) -> list[str]:
+def columns(*names: str) -> list[str]:
     """Of each of `names`: `name`, `<name>_low` and `<name>_high`."""
     return [name + end for name in names for end in ENDS]
 
@@ -82,46 +82,25 @@ def share(values: Sequence[float]) -> Estimate:
     shares = np.asarray(values, dtype=float)
     with np.errstate(divide="ignore"):
         odds = median(shares / (1 - shares))
-    value = median(shares)
     low, high = (end / (1 + end) for end in (odds.low, odds.high))
-    return (
-        value._replace(low=low, high=high) if high - low <= WIDEST_SHARE else value._replace(low=np.nan, high=np.nan)
-    )
+    if not high - low <= WIDEST_SHARE:
+        low = high = np.nan
+    return median(shares)._replace(low=low, high=high)
 
 
-def ratio(numerator: Sequence[float], denominator: Sequence[float]) -> Estimate:
-    """Ratio of two medians.
+def ratio(*samples: Sequence[float]) -> Estimate:
+    """Ratio of two medians a / b, or of four, (a / b) / (c / d).
 
-    From 6 repeats on each side the interval is a bootstrap of both; below, Welch's t interval of the difference of mean
-    logs, centred on the ratio of the medians. `repeats` is the smaller number of both.
+    From 6 repeats in each of two samples the interval is a bootstrap of both; else Welch's t interval of the difference of
+    mean logs, centred on the ratio of the medians. `repeats` is the smallest number of any.
     """
-    above = _positive(numerator)
-    below = _positive(denominator)
-    value = float(np.median(above) / np.median(below))
-    fewest = min(len(above), len(below))
-    if fewest >= BOOTSTRAP_FROM:
-        return Estimate(value, *_bootstrap(above, below), fewest)
-    return _around(value, _welch_half_width(above, below), fewest)
-
-
-def ratio_or_one(numerator: Sequence[float], denominator: Sequence[float]) -> Estimate:
-    """`ratio`, but a single run on one side is assumed to vary as the repeats on the other side do.
-
-    The interval is then the t interval of the difference of mean logs with a common variance.
-    """
-    estimate = ratio(numerator, denominator)
-    several = max(numerator, denominator, key=len)
-    if estimate.repeats > 1 or len(several) < 2:
-        return estimate
-    half = t_quantile(len(several) - 1) * np.log(several).std(ddof=1) * np.sqrt(1 + 1 / len(several))
-    return _around(estimate.value, half, 1)
-
-
-def ratio_of_ratios(first: Sequence[Sequence[float]], second: Sequence[Sequence[float]]) -> Estimate:
-    """(a / b) / (c / d) of medians, `first` = (a, b), `second` = (c, d), with Welch's t interval of the four mean logs."""
-    samples = [_positive(sample) for sample in (*first, *second)]
-    a, b, c, d = map(np.median, samples)
-    return _around(float((a / b) / (c / d)), _welch_half_width(*samples), min(map(len, samples)))
+    measurements = [_positive(sample) for sample in samples]
+    above, below, *base = map(np.median, measurements)
+    value = float(above / below / (base[0] / base[1] if base else 1))
+    fewest = min(map(len, measurements))
+    if fewest >= BOOTSTRAP_FROM and not base:
+        return Estimate(value, *_bootstrap(*measurements), fewest)
+    return _around(value, _welch_half_width(*measurements), fewest)
 
 
 class Spread(NamedTuple):

@@ -40,18 +40,17 @@ def judge(table: pd.DataFrame, targets: Targets | None = None) -> pd.DataFrame:
     """
     targets = targets or Targets()
     table = headline(table)
-
-    ranks = targets.strong_ranks
-    share = targets.strong_efficiency
-    words = f"strong scaling: efficiency of at least {share:.0%} on {ranks} ranks"
-    strong = _strong(table, ranks)
-    rows = [*_judged(strong, "strong", {"target": words, "required": share, "at_ranks": ranks})]
-
-    ranks = targets.weak_ranks
-    share = targets.weak_variation
-    words = f"weak scaling: a step's time varies by at most {share:.0%} up to {ranks} ranks"
-    weak = scaled(variation(_up_to(table, ranks)), "value", "variation", 1.0)
-    rows += _judged(weak, "weak", {"target": words, "required": share, "at_ranks": ranks})
+    rows = []
+    if ranks := targets.strong_ranks:
+        share = targets.strong_efficiency
+        words = f"strong scaling: efficiency of at least {share:.0%} on {ranks} ranks"
+        rows += _judged(
+            _strong(table, ranks), {"kind": "strong", "target": words, "required": share, "at_ranks": ranks}
+        )
+    if ranks := targets.weak_ranks:
+        share = targets.weak_variation
+        words = f"weak scaling: a step's time varies by at most {share:.0%} up to {ranks} ranks"
+        rows += _judged(_weak(table, ranks), {"kind": "weak", "target": words, "required": share, "at_ranks": ranks})
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
@@ -63,25 +62,23 @@ def _strong(table: pd.DataFrame, ranks: int) -> pd.DataFrame:
     reached = (world == ranks).groupby(curve).transform("any")
     points = strong[np.where(reached, world == ranks, world == world.groupby(curve).transform("max"))]
     run_ids = [unique(*ids) for ids in zip(points.runs, points.runs_base, strict=True)]
-    return scaled(points, "value", "efficiency", 1.0).assign(ranks=points.world_size, runs=run_ids)
+    return scaled(points, "value", "efficiency").assign(ranks=points.world_size, runs=run_ids)
 
 
-def _up_to(table: pd.DataFrame, ranks: int | None) -> pd.DataFrame:
-    """The points of each weak curve up to the fewest that are at least `ranks`."""
+def _weak(table: pd.DataFrame, ranks: int) -> pd.DataFrame:
+    """The variation of each weak curve up to the fewest ranks that are at least `ranks`."""
     weak = table[table.kind == "weak"]
     world = weak.world_size
-    enough = world.where(world >= (ranks or 1)).groupby(number(weak, LINE)).transform("min")
-    return weak[~(world > enough)]
+    enough = world.where(world >= ranks).groupby(number(weak, LINE)).transform("min")
+    return scaled(variation(weak[~(world > enough)]), "value", "variation", 1.0)
 
 
-def _judged(points: pd.DataFrame, kind: str, target: dict) -> Iterator[dict]:
+def _judged(points: pd.DataFrame, target: dict) -> Iterator[dict]:
+    kind = target["kind"]
     required = target["required"]
     ranks = target["at_ranks"]
-    if ranks is None:
-        return
     if points.empty:
         yield target | {
-            "kind": kind,
             "runs": (),
             "verdict": Verdict.NOT_MEASURED,
             "why": f"no curve of {kind} scaling, which needs runs on one rank and on several with the same batch: "

@@ -48,13 +48,9 @@ class Value:
             raise ValueError(f"{self.name} is {self.value}: a value is a finite number")
         if math.isnan(self.low) != math.isnan(self.high) or self.low > self.high:
             raise ValueError(f"{self.name}: [{self.low}, {self.high}] is no interval")
-        if self.has_interval and not self.low - self._rounding <= self.value <= self.high + self._rounding:
+        rounding = 1e-9 * max(abs(self.low), abs(self.high))  # between two ways to compute a number
+        if self.has_interval and not self.low - rounding <= self.value <= self.high + rounding:
             raise ValueError(f"{self.name}: {self.value} lies outside its own interval, [{self.low}, {self.high}]")
-
-    @property
-    def _rounding(self) -> float:
-        """The rounding error between two ways to compute a number."""
-        return 1e-9 * max(abs(self.low), abs(self.high))
 
     @property
     def has_interval(self) -> bool:

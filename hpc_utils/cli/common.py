@@ -114,7 +114,7 @@ def further_repeats(index: str, precision: float | None, at_most: int) -> dict[s
         study = records.read_study(index)
     except records.UnknownStudy:
         return {}
-    ratios = precisions.headline_ratios(records.load(study=index).runs, study)
+    ratios = precisions.headline_ratios(records.load(study=index), study)
     return precisions.further_repeats(ratios, study, precision, at_most)
 
 

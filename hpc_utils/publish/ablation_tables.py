@@ -17,7 +17,7 @@ MACHINE = ["hardware_id", "digest", "load", "date"]  # columns of a bench table 
 
 def factor(row: Row, name: str) -> str:
     """`1.34 [1.30, 1.38], faster`: the factor in the column `name` with its interval, and the verdict on it."""
-    ends = [row[end] for end in stats.columns([name])]
+    ends = [row[end] for end in stats.columns(name)]
     written = bracketed(*ends, "{:.2f}".format)
     return f"{written}, {ablation.verdict(*ends[1:])}" if written else ABSENT
 
@@ -31,7 +31,7 @@ def _later_start(row: Row) -> str:
 
 
 def steps(gains: pd.DataFrame, judged: pd.DataFrame) -> pd.DataFrame:
-    """A row for each step: gains, costs and verdict. `gains`: `ablation.gains`; `judged`: `ablation.equivalence`."""
+    """A row for each step: gains, costs and verdict. `gains`: `Ladder.gains`; `judged`: `Ladder.learnt`."""
     verdicts = {(row["step"], row["measure"]): ablation.words(row) for row in judged.to_dict("records")}
     columns: dict[str, Writer] = {
         "step": lambda row: row["step"],
@@ -49,7 +49,7 @@ def steps(gains: pd.DataFrame, judged: pd.DataFrame) -> pd.DataFrame:
 
 
 def headline(best: ablation.Best, judged: pd.DataFrame) -> str:
-    """The fastest configuration in a sentence, and whether it learns as well. `judged`: its rows of `ablation.equivalence`."""
+    """The fastest configuration in a sentence, and whether it learns as well. `judged`: its rows of `Ladder.learnt`."""
     if not best.steps:
         return "No configuration was measured to be faster than the plain loop."
     learnt = "; ".join(f"{row['measure']} {ablation.words(row)}" for row in judged.to_dict("records"))
@@ -61,7 +61,7 @@ def headline(best: ablation.Best, judged: pd.DataFrame) -> str:
 
 def story(row: Row, parts: pd.DataFrame, judged: pd.DataFrame) -> str:
     """A step in Markdown: the change and its reason, the phases before and after, its gain and cost, and whether the model learns
-    as well. `row`: of `ablation.gains`; `parts`: `ablation.profile`."""
+    as well. `row`: of `Ladder.gains`; `parts`: `Ladder.phases`."""
     head = f"### {row['step']}\n\n{row['about']} (`{row['parameters']}`)\n\n"
     if row["why"]:
         return head + f"**Not applicable here:** {row['why']}."

@@ -72,4 +72,4 @@ def interval_text(name: str) -> tables.Writer:
     def rounded(number: float) -> str:
         return f"{number:,.0f}" if number >= 1000 else f"{number:.3g}"
 
-    return lambda row: formatting.bracketed(*(row[column] for column in stats.columns([name])), rounded)
+    return lambda row: formatting.bracketed(*(row[column] for column in stats.columns(name)), rounded)

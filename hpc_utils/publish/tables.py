@@ -37,7 +37,7 @@ def measured(column: str, scale: float = 1.0) -> Writer:
     """Writes `column` times `scale` with its interval (`<column>_low`, `<column>_high`), or "single run"."""
 
     def write(row: Row) -> str:
-        value, low, high = (row[name] for name in stats.columns([column]))
+        value, low, high = (row[name] for name in stats.columns(column))
         if pd.isna(value):
             return ABSENT
         interval = f" ({number(low * scale)} to {number(high * scale)})" if pd.notna(low) else ""

@@ -8,6 +8,8 @@ from typing import Any
 
 import pandas as pd
 
+from hpc_utils.analyze.ablation import Ladder
+from hpc_utils.records import Records
 from hpc_utils.records.study import StudyIndex
 
 from .runs import MIB, run
@@ -53,6 +55,10 @@ def ladder(
         epochs.append({"run_id": run_id, "epoch": 1} | timed | phases | learnt)
     study = StudyIndex(name="made-up", runs=index, ablation={"plain": plain, "steps": steps})
     return study, pd.DataFrame(rows), pd.DataFrame(epochs)
+
+
+def of(runs: pd.DataFrame, study: StudyIndex, epochs: pd.DataFrame | None = None) -> Ladder:
+    return Ladder(Records(runs, epochs), study)
 
 
 def factorial(

@@ -10,7 +10,7 @@ import pytest
 
 from hpc_utils.analyze import stats
 from hpc_utils.analyze.compare import beside, compare, paired, scaled
-from hpc_utils.analyze.points import by_round
+from hpc_utils.analyze.points import Sample, by_round
 
 BASE = [1.0, 1.1, 0.9]
 
@@ -22,14 +22,15 @@ def configurations() -> pd.DataFrame:
         ("a", 1, BASE),
         ("a", 2, [2.0, 2.2, 1.9]),
         (None, 1, [4.0, 4.4, 4.2]),
-        (None, 2, [np.nan, 2.0, 2.1]),
+        (None, 2, [2.0, 2.1]),
         ("c", 2, BASE),
-        ("a", 3, [np.nan] * 3),
+        ("a", 3, []),
     ]
-    table = pd.DataFrame(rows, columns=["machine", "ranks", "speed_each"])
-    table["speed_each"] = table.speed_each.map(np.array)
+    table = pd.DataFrame(rows, columns=["machine", "ranks", "values"])
     return table.assign(
-        runs=[(f"run{place}",) for place in range(len(table))], speed=table.speed_each.map(np.nanmedian)
+        runs=[(f"run{place}",) for place in range(len(table))],
+        speed=[stats.median(values).value for values in table["values"]],
+        speed_sample=[Sample(values, [{}] * len(values)) for values in table["values"]],
     )
 
 
@@ -38,7 +39,7 @@ def test_each_row_is_over_the_base_that_is_alike(configurations: pd.DataFrame) -
     table = compare(configurations, bases, ["machine"], over={"gain": "speed"}, under={"slowdown": "speed"})
     assert table.runs.tolist() == configurations.runs.tolist()
     expected = stats.ratio([2.0, 2.2, 1.9], BASE)
-    assert table.loc[1, [*stats.columns(["gain"]), "gain_repeats"]].tolist() == list(expected)
+    assert table.loc[1, [*stats.columns("gain"), "gain_repeats"]].tolist() == list(expected)
     assert table.slowdown[1] == pytest.approx(0.5) and table.speed_base[1] == 1
     assert (table.gain[3], table.gain_repeats[3]) == (pytest.approx(2.05 / 4.2), 2), "a repeat was not recorded"
     assert table.gain[4:].isna().all() and table.gain_repeats[4:].tolist() == [0, 0], "no base, and no measurement"
@@ -58,7 +59,7 @@ def test_beside_has_a_row_for_each_base_and_compare_takes_the_first(configuratio
 def test_a_scaled_column_keeps_its_interval() -> None:
     table = pd.DataFrame({"gain": [2.0, 4.0], "gain_low": [1.0, np.nan], "gain_high": [3.0, np.nan]})
     share = scaled(table, "share", "gain", pd.Series([0.5, 0.25]))
-    assert share[stats.columns(["share"])].iloc[0].tolist() == [1, 0.5, 1.5] and share.share[1] == 1
+    assert share[stats.columns("share")].iloc[0].tolist() == [1, 0.5, 1.5] and share.share[1] == 1
 
 
 def test_pairs_are_of_one_repeat() -> None:
@@ -84,14 +85,15 @@ def in_turn(
             rows.append({"name": name, "repeat": session, "throughput": 1 / seconds.mean(), "blocks": blocks})
     runs = pd.DataFrame(rows).assign(run_id=[f"run{number}" for number in range(2 * sessions)])
     runs["by_round"] = by_round(runs, "throughput")
-    gathered = runs.groupby("name").agg(throughput_each=("throughput", list), throughput_by_round=("by_round", list))
-    return runs, gathered.assign(runs=[("a",), ("b",)]).reset_index()
+    samples = [Sample(part.throughput.tolist(), part.by_round.tolist()) for _, part in runs.groupby("name")]
+    return runs, pd.DataFrame({"throughput_sample": samples, "runs": [("a",), ("b",)]})
 
 
 def test_runs_that_took_turns_are_compared_within_rounds() -> None:
     runs, table = in_turn(2.0, 3, np.random.default_rng(5))
     row = compare(table[1:], table[:1], (), over={"gain": "throughput"}, under={"slowdown": "throughput"}).iloc[0]
-    alone = compare(table[1:].drop(columns="throughput_by_round"), table[:1], (), over={"gain": "throughput"}).iloc[0]
+    apart = table.assign(throughput_sample=[sample._replace(by_round=[{}] * 3) for sample in table.throughput_sample])
+    alone = compare(apart[1:], apart[:1], (), over={"gain": "throughput"}).iloc[0]
     assert row.gain == pytest.approx(0.5, rel=0.02) and row.slowdown == pytest.approx(1 / row.gain)
     assert row.gain_low < 0.5 < row.gain_high and row.gain_high - row.gain_low < 0.02
     assert alone.gain_high - alone.gain_low > 5 * (row.gain_high - row.gain_low)
@@ -113,8 +115,9 @@ def test_a_session_alone_has_an_interval_and_sessions_that_differ_widen_it() -> 
 
 def test_few_common_rounds_are_no_session() -> None:
     _, table = in_turn(2.0, 3, np.random.default_rng(5))
-    for rounds in table.throughput_by_round[1]:
+    below, above = table.throughput_sample
+    for rounds in above.by_round:
         for turn in list(rounds)[stats.LEAST_ROUNDS - 1 :]:
             del rounds[turn]
     row = compare(table[1:], table[:1], (), over={"gain": "throughput"}).iloc[0]
-    assert row.gain_rounds == 0 and row.gain == stats.ratio(table.throughput_each[1], table.throughput_each[0]).value
+    assert row.gain_rounds == 0 and row.gain == stats.ratio(above.values, below.values).value

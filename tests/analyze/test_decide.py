@@ -21,10 +21,10 @@ BETWEEN = Estimate(0.8, 0.7, 0.9, 3)
         ({"at_most": 0.9}, Verdict.MET),
         ({"at_most": 0.89}, Verdict.UNDECIDED),
         ({"at_most": 0.69}, Verdict.MISSED),
-        ({"within": (0.7, 0.9)}, Verdict.MET),
-        ({"within": (0.75, 1.0)}, Verdict.UNDECIDED),
-        ({"within": (0.91, 1.0)}, Verdict.MISSED),
-        ({"within": (0.5, 0.6)}, Verdict.MISSED),
+        ({"at_least": 0.7, "at_most": 0.9}, Verdict.MET),
+        ({"at_least": 0.75, "at_most": 1.0}, Verdict.UNDECIDED),
+        ({"at_least": 0.91, "at_most": 1.0}, Verdict.MISSED),
+        ({"at_least": 0.5, "at_most": 0.6}, Verdict.MISSED),
     ],
 )
 def test_the_whole_interval_decides(bound: dict, verdict: Verdict) -> None:

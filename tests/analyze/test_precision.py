@@ -16,22 +16,22 @@ SET = paths.root() / "results/reference/epyc-2core"
 
 
 @pytest.fixture(scope="module")
-def laptop() -> tuple[pd.DataFrame, StudyIndex]:
+def laptop() -> tuple[records.Records, StudyIndex]:
     """The committed laptop study: three repeats that follow each other."""
-    return records.load(SET, study="laptop").runs, records.read_study("laptop", SET)
+    return records.load(SET, study="laptop"), records.read_study("laptop", SET)
 
 
 def test_efficiencies_are_headlines_with_their_half_widths(laptop) -> None:
-    runs, study = laptop
-    ratios = precision.headline_ratios(runs, study)
+    found, study = laptop
+    ratios = precision.headline_ratios(found, study)
     assert len(ratios) == 4 and ratios.half_width.is_monotonic_decreasing
     assert ratios.half_width.tolist() == ((ratios.value_high - ratios.value_low) / 2).tolist()
     assert (ratios.rounds == 0).all() and ratios.within.isna().all()
 
 
 def test_only_configurations_of_wide_ratios_are_repeated(laptop) -> None:
-    runs, study = laptop
-    ratios = precision.headline_ratios(runs, study)
+    found, study = laptop
+    ratios = precision.headline_ratios(found, study)
     wide, narrow = ratios.half_width[:2]
     assert precision.further_repeats(ratios, study, wide, 8) == {}
     further = precision.further_repeats(ratios, study, (wide + narrow) / 2, 8)
@@ -45,9 +45,9 @@ def test_only_configurations_of_wide_ratios_are_repeated(laptop) -> None:
 
 
 def test_a_ratio_without_an_interval_gets_a_further_repeat(laptop) -> None:
-    runs, study = laptop
+    found, study = laptop
     first = study.model_copy(update={"runs": [run for run in study.runs if run.repeat == 1]})
-    ratios = precision.headline_ratios(runs[runs.repeat == 1], first)
+    ratios = precision.headline_ratios(found.only(first.run_ids), first)
     assert ratios.half_width.isna().all()
     assert set(precision.further_repeats(ratios, first, 0.05, 8).values()) == {2}
 
@@ -55,9 +55,9 @@ def test_a_ratio_without_an_interval_gets_a_further_repeat(laptop) -> None:
 def test_the_gains_of_an_ablation_are_headlines() -> None:
     results = paths.root() / "results/reference/epyc-avx512"
     study = records.read_study("optimization-cpu", results)
-    ratios = precision.headline_ratios(records.load(results, study=study.name).runs, study)
+    ratios = precision.headline_ratios(records.load(results, study=study.name), study)
     gains = ratios[ratios.compared.str.startswith("gain")]
-    assert len(gains) > 3
+    assert len(gains) > 3 and {*ratios[["half_width", "within", "between"]].dtypes} == {np.dtype(float)}
     above = gains[gains.value > 1].iloc[0]
     assert above.half_width == pytest.approx((above.value_high - above.value_low) / 2 / above.value)
 

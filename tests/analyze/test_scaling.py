@@ -139,12 +139,12 @@ def test_layouts_of_one_rank_count_are_points_of_their_own() -> None:
         assert (found.speedup_low, found.speedup_high) == pytest.approx(
             (8 * found.efficiency_low, 8 * found.efficiency_high)
         )
-    assert len(point(points.points(runs), layout="2x4")) == len(points.COLUMNS)
+    assert point(points.gather(runs), layout="2x4").repeats == 3
     assert point(scaling.throughput(runs), layout="2x4").repeats == 3
 
 
 def test_a_point_has_every_measure_with_its_interval() -> None:
-    found = point(points.points(study(weak={"1x2": 0.8})), world_size=2)
+    found = point(points.gather(study(weak={"1x2": 0.8})), world_size=2)
     assert (found.step_seconds, found.epoch_seconds, found.throughput) == pytest.approx((1.0, 10.0, 200.0))
     assert found.step_seconds_low < 1 < found.step_seconds_high and found.repeats == 3
     assert (found.memory, found.peak_bytes, found.mode_bytes) == ("resident", 400 * MIB, 290 * MIB)
@@ -166,7 +166,7 @@ def test_unknown_layouts_and_memory_are_unknown_not_lost() -> None:
 
 def test_the_accelerator_s_memory_is_taken_where_there_is_one() -> None:
     allocated = {"peak_allocated_bytes": 9 * MIB, "mean_allocated_bytes": 8.5 * MIB, "mode_allocated_bytes": 8 * MIB}
-    (found,) = points.points(pd.DataFrame([run(1, 1.0) | allocated])).to_dict("records")
+    (found,) = points.gather(pd.DataFrame([run(1, 1.0) | allocated])).to_dict("records")
     assert (found["memory"], found["peak_bytes"], found["mean_bytes"]) == ("allocated", 9 * MIB, 8.5 * MIB)
 
 
@@ -198,7 +198,7 @@ def test_weak_variation_is_the_largest_stray_of_a_step_with_an_interval() -> Non
 def test_no_runs_have_no_points() -> None:
     none = pd.DataFrame([run(1, 1.0)]).iloc[:0]
     table = scaling.efficiency(none)
-    assert len(points.points(none)) == len(table) == len(scaling.memory(none)) == len(scaling.variation(table)) == 0
+    assert len(points.gather(none)) == len(table) == len(scaling.memory(none)) == len(scaling.variation(table)) == 0
     assert {"efficiency", "speedup_low", "throughput"} <= set(table)
 
 

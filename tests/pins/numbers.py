@@ -75,7 +75,8 @@ class ResultSet:
 def counts(own: ResultSet) -> Pins:
     total = cost.total(own.runs, own.found.epochs)
     lost = {"refused": len(own.found.refused), "unfinished": len(own.found.unfinished)}
-    spent = {"hours": total.hours, "device_hours": total.device_hours, "core_hours": total.core_hours}
+    hours = total["wall_seconds"] / cost.HOUR
+    spent = {"hours": hours, "device_hours": total["device_hours"], "core_hours": total["core_hours"]}
     found = {"all": _counted(own.runs) | lost | spent}
     for name, index in own.studies.items():
         found[name] = _counted(own.runs[own.runs.run_id.isin(index.run_ids)])
@@ -151,7 +152,7 @@ def model(own: ResultSet) -> Pins:
         return {
             row[by]: known({"count": row["count"], "repeats": row["repeats"]}
                            | ({"inside": row["inside"]} if row[by] == "held out" else {})
-                           | {name: [row[one] for one in stats.columns([name])] for name in names})
+                           | {name: [row[one] for one in stats.columns(name)] for name in names})
             for row in validation.accuracy(frame, by).to_dict("records")
         }  # fmt: skip
 
@@ -188,23 +189,18 @@ def ladders(own: ResultSet) -> Pins:
     for name, index in own.studies.items():
         if not index.ablation:
             continue
-        runs, epochs = own.runs, own.found.epochs
-        gains, kinds = ablation.gains(runs, index), ("alone", "marginal", "together")
+        ladder = ablation.Ladder(own.found, index)
+        gains, kinds = ladder.gains, ("alone", "marginal", "together")
         for kind in kinds:
             ends = zip(gains[f"{kind}_low"], gains[f"{kind}_high"], strict=True)
             gains[f"{kind}_verdict"] = [ablation.verdict(*both) for both in ends]
         columns = " ".join(f"{kind}+ {kind}_verdict" for kind in kinds)
-        best = ablation.best(runs, index)
-        named = [step for step, series in ablation.path(index) if series == best.series]
-        learnt = ablation.equivalence(runs, epochs, index, best)
-        learnt = learnt[~learnt.step.isin(named)]
-        rungs = ablation.configurations(runs, index)
-        floor = [
-            roofline.attained(rungs[rungs.series == series]).assign(step=step)
-            for step, series in ablation.path(index)
-        ]
-        speeds = ablation.speeds(runs, index)
-        parts = ablation.profile(runs, epochs, index)
+        best = ladder.best
+        named = [step for step, series in ladder.path.items() if series == best.series]
+        learnt = ladder.learnt[~ladder.learnt.step.isin(named)]
+        floor = [roofline.attained(ladder.rows(series)).assign(step=step) for step, series in ladder.path.items()]
+        speeds = ladder.speeds()
+        parts = ladder.phases
         parts = parts.assign(**{phase: 1e3 * parts[f"{phase}_seconds"] for phase in PHASES})
         fastest = {"name": best.name, "steps": " + ".join(best.steps), "repeats": best.gain.repeats}
         found |= {
@@ -226,16 +222,14 @@ def factorials(own: ResultSet) -> Pins:
     found: Pins = {}
     for name, index in own.studies.items():
         for series, design in factorial.designs(own.runs, index).items():
-            design, stem = factorial.complete(design), f"{name} {series}"
+            stem = f"{name} {series}"
             best = factorial.best(design, index.targets.sensitivity_gain)
-            point = ", ".join(f"{knob}={value}" for knob, value in best.point.items())
-            judged = {"repeats": design.values.repeat.nunique(), "verdict": best.verdict}
             pairs = factorial.interactions(design).dropna(subset=["beyond_low"])
             found |= {
                 f"{stem}: effects": rows(factorial.effects(design), "effect", "share p beyond"),
                 f"{stem}: levels": rows(factorial.main_effects(design), "factor level", "gain+"),
                 f"{stem}: pairs": rows(pairs, "first first_level second second_level", "beyond+"),
-                f"{stem}: best": {"all": known({"point": point, "gain": list(best.gain[:3])} | judged)},
+                f"{stem}: best": {"all": rows(best, "", "point gain+ repeats verdict")[""]},
             }
     return found
 

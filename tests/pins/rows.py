@@ -47,7 +47,7 @@ def rows(frame: pd.DataFrame | Iterable[Mapping[str, Any]], keys: str, quantitie
 
 def _columns(quantity: str) -> tuple[str, list[str]]:
     name, _, column = quantity.rpartition("=")
-    with_ends = stats.columns([column.rstrip("+")])
+    with_ends = stats.columns(column.rstrip("+"))
     return name or with_ends[0], with_ends if column.endswith("+") else [column]
 
 

@@ -105,12 +105,13 @@ class Fitted(NamedTuple):
         )
         curve = planned.join(self._steps(planned))
         draws = self._draws(planned)
-        curve["efficiency"] = curve.seconds[0] / curve.seconds / divisor
-        curve["efficiency_low"], curve["efficiency_high"] = (
-            np.quantile(np.exp(draws[:, :1] - draws), TAILS, axis=0) / divisor
-        )
+        low, high = np.quantile(np.exp(draws[:, :1] - draws), TAILS, axis=0) / divisor
         base = curve.extrapolation[0]
-        return curve.assign(extrapolation=curve.extrapolation.replace("", base and f"T(1): {base}"))
+        extrapolation = curve.extrapolation.replace("", base and f"T(1): {base}")
+        efficiency = curve.seconds[0] / curve.seconds / divisor
+        return curve.assign(
+            efficiency=efficiency, efficiency_low=low, efficiency_high=high, extrapolation=extrapolation
+        )
 
     @tabled(
         "model-errors",

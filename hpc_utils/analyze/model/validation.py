@@ -23,7 +23,7 @@ from .step import Work
 
 RESAMPLES = 4000
 CURVE = ["kind", "size", "gbit"]
-CITED = ["bottleneck", *columns(["efficiency"]), "extrapolation"]  # of a predicted point, beside its curve
+CITED = ["bottleneck", *columns("efficiency"), "extrapolation"]  # of a predicted point, beside its curve
 MODEL = "this model"
 TOO_WIDE = "the 95 % interval of every prediction is wider than its efficiency; more repeats narrow it"
 
@@ -230,7 +230,7 @@ def efficiency_limits(predictions: pd.DataFrame, efficient: float) -> pd.DataFra
     for (kind, gbit), curve in predictions.groupby(["kind", "gbit"], sort=False):
         points = curve[curve.world_size > 1]
         row = {"kind": kind, "gbit": gbit, "batch": curve.batch_per_device.iloc[0]}
-        for column, end in zip(columns(["efficiency"]), ("at", "from", "to"), strict=True):
+        for column, end in zip(columns("efficiency"), ("at", "from", "to"), strict=True):
             row[f"below_{end}"] = points.world_size[points[column] < efficient].min()
         limit = pd.concat([points[points.efficiency_low < efficient], points.tail(1)]).iloc[0]
         rows.append(row | limit[["world_size", *CITED]].to_dict())

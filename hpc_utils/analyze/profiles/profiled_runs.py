@@ -234,7 +234,7 @@ def monitored(results: Path, runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.Dat
     means = monitored_runs(results, runs, epochs)
     used = runs[runs.run_id.isin(means.index)]
     table = points.gather(used.join(means, on="run_id"), list(HOW))
-    return table[[*points.SAME, *points.POINT, "layout", *stats.columns(HOW), "repeats", "runs"]]
+    return table[[*points.SAME, *points.POINT, "layout", *stats.columns(*HOW), "repeats", "runs"]]
 
 
 def monitored_runs(results: Path, runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:

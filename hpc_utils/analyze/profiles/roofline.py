@@ -55,7 +55,7 @@ def attained(runs: pd.DataFrame) -> pd.DataFrame:
     operations = configurations.flops_per_sample / configurations.world_size
     configurations = scaled(configurations, "flops_per_second", "throughput", operations)
     configurations = scaled(configurations, "mfu", "flops_per_second", 1 / configurations.peak)
-    measures = stats.columns(["flops_per_second", "mfu"])
+    measures = stats.columns("flops_per_second", "mfu")
     return configurations[[*ATTAINED, "flops_per_sample", "peak", *measures, "repeats", "runs"]]
 
 

@@ -91,12 +91,12 @@ def ranges(numbers: set[int]) -> str:
 
 def _took(result_set: ResultSet, runs: pd.DataFrame) -> str:
     total = cost.total(runs, result_set.records.epochs)
-    parts = [formatting.quantity(total.device_hours, "device-hours")]
-    if total.core_hours:
-        parts.append(f"{formatting.quantity(total.core_hours, 'core-hours')} of processors")
-    if total.counted:
-        share = "" if total.counted == total.runs else f" ({total.counted} of {total.runs} runs had a counter)"
-        parts.append(f"{formatting.quantity(total.energy_kwh, 'kWh')} in training{share}")
+    parts = [formatting.quantity(total["device_hours"], "device-hours")]
+    if core_hours := total["core_hours"]:
+        parts.append(f"{formatting.quantity(core_hours, 'core-hours')} of processors")
+    if counted_runs := total["energy_counted"]:
+        share = "" if counted_runs == len(runs) else f" ({counted_runs} of {len(runs)} runs had a counter)"
+        parts.append(f"{formatting.quantity(total['energy_kwh'], 'kWh')} in training{share}")
     else:
         parts.append("energy not known: no run had a counter")
     return ", ".join(parts)

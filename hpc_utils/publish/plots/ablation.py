@@ -34,7 +34,7 @@ def _rows(count: int, panels: int = 1) -> tuple[Figure, list[Axes]]:
 
 @charted("before-after", "Throughput of the plain loop and of the fastest configuration.")
 def before_after(speeds: pd.DataFrame, gain: stats.Estimate) -> Figure:
-    """Throughput of the plain loop and of the fastest configuration. `speeds`: these rows of `ablation.speeds`; `gain`: the median
+    """Throughput of the plain loop and of the fastest configuration. `speeds`: these rows of `Ladder.speeds`; `gain`: the median
     ratio of the pairs, which is not the ratio of both medians."""
     figure, (axes,) = _rows(len(speeds))
     places = np.arange(len(speeds))
@@ -76,7 +76,7 @@ def waterfall(gains: pd.DataFrame, best: ablation.Best) -> Figure:
 
 @charted("alone", "What each change gives the plain loop, and what the configuration before it.")
 def alone_and_after(gains: pd.DataFrame) -> Figure:
-    """What each change gives the plain loop, and the configuration before it. `gains`: `ablation.gains`."""
+    """What each change gives the plain loop, and the configuration before it. `gains`: `Ladder.gains`."""
     figure, (axes,) = _rows(len(gains))
     places = np.arange(len(gains))
     look = {"horizontal": True, "color": style.ROLES["main"]}
@@ -91,7 +91,7 @@ def alone_and_after(gains: pd.DataFrame) -> Figure:
 
 @charted("profile", "Where the time of a mean step goes.")
 def profile(parts: pd.DataFrame) -> Figure:
-    """Where the time of a mean step goes, for each cumulative configuration. `parts`: `ablation.profile`."""
+    """Where the time of a mean step goes, for each cumulative configuration. `parts`: `Ladder.phases`."""
     figure, (axes,) = _rows(len(parts))
     milliseconds = {quantity(name).label: 1e3 * parts[name] for name in ablation.PARTS if parts[name].notna().any()}
     ends = drawing.stacked(axes, np.arange(len(parts)), pd.DataFrame(milliseconds), milliseconds)
@@ -118,7 +118,7 @@ def costs(gains: pd.DataFrame) -> Figure:
 
 @charted("learning", "What is learnt by when, of the plain loop and of the fastest configuration.")
 def learning(curves: pd.DataFrame) -> Figure:
-    """Loss and accuracy against training time; every run thin, the median marked. `curves`: `ablation.learning`."""
+    """Loss and accuracy against training time; every run thin, the median marked. `curves`: `Ladder.learning`."""
     columns = ["loss", "accuracy"]
     if curves.accuracy.isna().all():
         columns = ["training_loss"]

@@ -27,7 +27,7 @@ def pareto(table: pd.DataFrame, unit: str, *, cost: str = "cost", title: str = "
     figure, axes = plt.subplots(figsize=(style.COLUMN, 2.9))
     middle = table.wall_seconds.median()
     _, scale, unit_of_time = next(step for step in UNITS["s"] if middle >= step[0])
-    columns = stats.columns(["wall_seconds"])
+    columns = stats.columns("wall_seconds")
     table = table.assign(**(table[columns] / scale))
     frontier = table[table.pareto].sort_values("wall_seconds")
     axes.plot(frontier.wall_seconds, frontier[cost], color="0.25", linewidth=1, label="Pareto frontier")

@@ -22,7 +22,7 @@ LABELS = {"all": "all ranks", "intra": "inside a node", "inter": "between nodes"
 def allreduce(table: pd.DataFrame) -> Figure:
     """Time with its fit, and bus bandwidth, against message size; a line for each group. `table`: `links.times`."""
     figure, ((times, rates),) = drawing.panels(2)
-    table = scaled(table, "allreduce_seconds", "seconds", 1.0)
+    table = scaled(table, "allreduce_seconds", "seconds")
     for place, (name, rows) in enumerate(table.groupby("group", sort=False)):
         ranks = int(rows.ranks.iloc[0])
         look = style.series(place)

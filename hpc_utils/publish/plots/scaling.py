@@ -81,7 +81,7 @@ def ceiling(table: pd.DataFrame, targets: Targets | None = None) -> Figure:
         points = points.sort_values(["world_size", "nodes"]).drop_duplicates("world_size")
         further = drawing.more(points.iloc[0], names)
         single_rank = pd.DataFrame({"world_size": 1, "efficiency": 1.0, "ceiling": 1.0}, [0])
-        points = pd.concat([single_rank, points])[["world_size", *stats.columns(["efficiency", "ceiling"])]]
+        points = pd.concat([single_rank, points])[["world_size", *stats.columns("efficiency", "ceiling")]]
         worlds, measured, most = (points[name].to_numpy(float) for name in ("world_size", "efficiency", "ceiling"))
         for name, below, above in (("small batches", most, 1.0), ("communication and waiting", measured, most)):
             axes.fill_between(worlds, 100 * below, 100 * above, below < above, interpolate=True, **style.fill(name))

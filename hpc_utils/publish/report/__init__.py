@@ -62,7 +62,7 @@ def read_head(record_set: records.Records, index: StudyIndex) -> Head:
         "measured (UTC)": " to ".join(time[:16].replace("T", " ") for time in ends),
         **{name: ", ".join(sorted(set(column.dropna()))) for name, column in columns.items()},
     }
-    precise = precision.sentence(precision.headline_ratios(runs, index), index.precision)
+    precise = precision.sentence(precision.headline_ratios(study_records, index), index.precision)
     return Head(index, facts, *(frame.to_dict("records") for frame in frames), precise)
 
 

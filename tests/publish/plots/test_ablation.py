@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hpc_utils.analyze import ablation, factorial
+from hpc_utils.analyze import factorial
 from hpc_utils.publish.plots import ablation as plots
 from tests.analyze import ladders
 
@@ -20,19 +20,19 @@ def test_every_figure_of_an_ablation_shows_its_steps(repeats: int) -> None:
     noise = lambda series, repeat: 1 + 0.01 * ((len(series) * repeat) % 5)  # noqa: E731
     barred, numbers = {"cuda-graphs": "no GPU"}, range(1, repeats + 1)
     study, runs, epochs = ladders.ladder(STEPS, repeats=numbers, barred=barred, noise=noise)
-    gains, best = ablation.gains(runs, study), ablation.best(runs, study)
-    figure = plots.waterfall(gains, best).figure
+    ladder = ladders.of(runs, study, epochs)
+    gains = ladder.gains
+    figure = plots.waterfall(gains, ladder.best).figure
     shown = texts(figure)
     for part in (*gains.together.dropna().map("×{:.2f}".format), "not applicable here", "up to bf16"):
         assert part in shown
     assert ("single runs" in shown) == (repeats == 1) and uncovered(figure)
     assert {end for _, end in ends(figure.axes[0])} >= {*gains.together.dropna().round(6)}
     assert labels(figure) >= ({"faster", "slower"} if repeats > 1 else {"a single run"})
-    series = {"plain": "plain loop", best.series: "fastest"}
-    curves = ablation.learning(runs, epochs, study, series)
+    curves = ladder.learning()
     for chart in (
-        plots.before_after(ablation.speeds(runs, study, series), best.gain), plots.alone_and_after(gains),
-        plots.profile(ablation.profile(runs, epochs, study)), plots.costs(gains), plots.learning(curves),
+        plots.before_after(ladder.speeds(ladder.ends), ladder.best.gain), plots.alone_and_after(gains),
+        plots.profile(ladder.phases), plots.costs(gains), plots.learning(curves),
     ):  # fmt: skip
         assert uncovered(chart.figure)
     assert len(plots.learning(curves.assign(accuracy=float("nan"))).figure.axes) == 1
@@ -40,8 +40,8 @@ def test_every_figure_of_an_ablation_shows_its_steps(repeats: int) -> None:
 
 def test_a_configuration_that_is_missing_and_a_fastest_that_is_none_of_the_path_are_shown() -> None:
     study, runs, _ = ladders.ladder({"slow": 0.5, "gone": 0.9, "fast": 2.0})
-    runs = runs[~runs.run_id.str.contains("-gone-")]
-    figure = plots.waterfall(ablation.gains(runs, study), ablation.best(runs, study)).figure
+    ladder = ladders.of(runs[~runs.run_id.str.contains("-gone-")], study)
+    figure = plots.waterfall(ladder.gains, ladder.best).figure
     shown = texts(figure)
     assert all(part in shown for part in ("not measured", "fast alone", "×2.00", "×0.90")) and uncovered(figure)
 
