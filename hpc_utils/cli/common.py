@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from hpc_utils.launch.cluster import Cluster
     from hpc_utils.launch.request import Request
     from hpc_utils.launch.study import Plan
+    from hpc_utils.launch.target import Target
 
 POSITIVE = click.IntRange(1)
 SET = "SET: a folder, a name under results/reference, or an alias of paper/paper.toml."
@@ -116,6 +117,14 @@ def further_repeats(index: str, precision: float | None, at_most: int) -> dict[s
         return {}
     ratios = precisions.headline_ratios(records.load(study=index), study)
     return precisions.further_repeats(ratios, study, precision, at_most)
+
+
+def planned_repeats(study: str, target: Target) -> dict[str, int]:
+    """`further_repeats` as the target's variant asks for them."""
+    from hpc_utils.launch.study import read_study_file
+
+    most = target.variant.at_most or read_study_file(study).at_most
+    return further_repeats(target.index_name(Path(study).stem), target.variant.precision, most)
 
 
 def only_option(command: Callable) -> Callable:

@@ -25,8 +25,8 @@ from .common import (
     connect,
     connect_to_submissions,
     enter_cluster,
-    further_repeats,
     node_type_option,
+    planned_repeats,
     print_ceilings,
     print_refused,
     redo_options,
@@ -95,13 +95,11 @@ def plan(study, cluster_name, node_type, seconds_per_epoch, gpu, as_markdown, cs
         raise click.UsageError(
             f"--like {gpu}: unknown GPU; known: {', '.join(known_gpu.name for known_gpu in peaks.read_peaks())}"
         )
-    study_file = studies.read_study_file(study)  # an unknown one is refused without a cluster, too
+    studies.read_study_file(study)  # an unknown one is refused without a cluster, too
     cluster, _ = enter_cluster(cluster_name, start=False)
     node = cluster.node(node_type)
     target = submit.target_on(cluster, node, Path(study).stem, variant)
-    most = variant.at_most or study_file.at_most
-    further = further_repeats(target.index_name(Path(study).stem), variant.precision, most)
-    planned = studies.plan(study, target, needs_data=False, further=further)
+    planned = studies.plan(study, target, needs_data=False, further=planned_repeats(study, target))
     planned.require_points(cluster.title)
     if variant.precision:
         planned = replace(planned, points=[point for point in planned.points if point.request.state != "complete"])
@@ -160,14 +158,12 @@ def submit(study, cluster_name, node_type, dry_run, wait, variant, **options):
     from hpc_utils.launch import study as studies
     from hpc_utils.launch import submit as submitting
 
-    study_file = studies.read_study_file(study)  # before a rehearsal cluster is started
+    studies.read_study_file(study)  # before a rehearsal cluster is started
     cluster, moved = enter_cluster(cluster_name, start=not dry_run, study=Path(study).stem)
     if marked := ", ".join(re.findall(r"^\w+(?= = .*# .*FILL IN)", clusters.file(cluster_name).read_text(), re.M)):
         warn(f"{cluster.source} marks with FILL IN: {marked}; set them, then remove the marks")
     target = submitting.target_on(cluster, cluster.node(node_type), Path(study).stem, variant)
-    most = variant.at_most or study_file.at_most
-    further = further_repeats(target.index_name(Path(study).stem), variant.precision, most)
-    options |= {"variant": variant, "further": further}
+    options |= {"variant": variant, "further": planned_repeats(study, target)}
     if dry_run:
         try:
             queued = submitting.queued()

@@ -18,6 +18,7 @@ from .common import (
     aliases,
     further_repeats,
     only_option,
+    planned_repeats,
     print_ceilings,
     print_refused,
     print_table,
@@ -53,7 +54,8 @@ def study_plan(name, only, variant):
     from hpc_utils.launch import study as studies
     from hpc_utils.launch.target import Target
 
-    plan = studies.plan(name, Target.here(variant))
+    target = Target.here(variant)
+    plan = studies.plan(name, target, further=planned_repeats(name, target))
     for line in plan.impossible:
         click.secho(line, dim=True)
     states = {run.run_id: run.state for run in plan.selected(only)}

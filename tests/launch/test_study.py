@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from hpc_utils import capability, paths, provenance, records, rehearsal
-from hpc_utils.cli import main
+from hpc_utils.cli import common, main
 from hpc_utils.config import RunConfig, parse_assignments
 from hpc_utils.launch import cluster as clusters
 from hpc_utils.launch import slurm_commands, status, submit
@@ -454,6 +454,14 @@ def test_a_variant_has_typed_values_and_none_of_what_the_study_varies(write) -> 
     }
     for option in ("precision=bf16", "repeat=3"):
         assert CliRunner().invoke(main, ["study", "plan", study, "-p", option, "--as", "v"]).exit_code == 2
+
+
+def test_a_plan_lists_the_further_repeats_that_a_precision_asks_for(write, monkeypatch: pytest.MonkeyPatch) -> None:
+    study = write(GOOD)
+    first = studies.plan(study).points[0].request.run_id
+    monkeypatch.setattr(common, "further_repeats", lambda index, precision, most: {first: most} if precision else {})
+    assert "-r3-" not in output("study", "plan", study)
+    assert "-r3-" in output("study", "plan", study, "--precision", "0.01", "--at-most", "3")
 
 
 def test_a_misspelt_study_of_a_cluster_file_is_named(write, tmp_path: Path) -> None:
