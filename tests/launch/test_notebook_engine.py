@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 
+import matplotlib
 import nbformat
 import papermill
 import pytest
@@ -25,10 +26,13 @@ pytestmark = pytest.mark.filterwarnings(
 
 @pytest.fixture(autouse=True)
 def alone(tmp_path, monkeypatch):
-    """A folder of its own, IPython's too."""
+    """A folder of its own, IPython's too; matplotlib's own look, whatever an earlier test has set."""
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
     monkeypatch.delenv("RANK", raising=False)
     monkeypatch.chdir(tmp_path)
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        yield
 
 
 def execute(*cells, engine: str | None = "hpc") -> list[nbformat.NotebookNode]:
