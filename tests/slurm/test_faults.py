@@ -21,7 +21,7 @@ from tests.train.support import Weights, same, saved
 
 from .conftest import Desk, submissions
 
-LONG = {"workload": "cnn", "dataset": "digits", "epochs": 3, "steps_per_epoch": 60, "global_batch": 64}
+LONG = {"workload": "cnn", "dataset": "digits", "epochs": 3, "steps_per_epoch": 300, "global_batch": 64}
 LONG |= {"device": "cpu", "lr_warmup_epochs": 0, "evaluate_every": 2, "save_weights": True, "optimizer": "adamw"}
 LONG |= {"lr": 0.002}
 

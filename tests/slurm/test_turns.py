@@ -17,7 +17,7 @@ def test_runs_of_a_repeat_take_turns_in_one_job(desk: Desk) -> None:
     (submission,) = submissions(desk)
     assert records.studies(desk.results)[0].command.endswith("--turns")
     job, report = submission["jobs"]
-    assert job["tasks"] == [0, 0] and report["tasks"] == []
+    assert [len(task) for task in job["tasks"]] == [2] and report["tasks"] == []
     record_set = records.load(desk.results)
     runs = record_set.runs
     assert (
