@@ -62,11 +62,11 @@ def further_repeats(ratios: pd.DataFrame, study: StudyIndex, precision: float, a
     needed = np.ceil(wide.repeats * (wide.half_width / precision) ** 2).fillna(wide.repeats + 1).clip(upper=at_most)
     further = {}
     for _, group in itertools.groupby(sorted(study.runs, key=_configuration), _configuration):
-        first, *repeats = group
-        run_ids = {first.run_id, *(run.run_id for run in repeats)}
+        members = list(group)  # of each layout, if there are several
+        run_ids = {run.run_id for run in members}
         number = needed[[not run_ids.isdisjoint(compared) for compared in wide.runs]].max()
-        if number > 1 + len(repeats):
-            further[first.run_id] = int(number)
+        if number > max(run.repeat for run in members):
+            further |= {run.run_id: int(number) for run in members if run.repeat == 1}
     return further
 
 

@@ -81,7 +81,9 @@ def against_one(curve_points: pd.DataFrame) -> pd.DataFrame:
     """
     single = curve_points.world_size == 1
     several = curve_points[~single]
-    baselines = curve_points[single & curve_points.curve.isin(several.curve)].assign(baseline=curve_points.parallel)
+    baselines = curve_points[single & curve_points.curve.isin(several.curve)].assign(
+        baseline=lambda rows: rows.parallel
+    )
     many = several.merge(baselines[["curve", "baseline"]], on="curve")
     every = pd.concat([baselines, many]).assign(is_scheme=lambda rows: rows.baseline != "none")
     every = every.sort_values(["curve", "is_scheme", "world_size", "nodes"], ignore_index=True)

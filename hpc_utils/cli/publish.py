@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fnmatch
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -157,7 +158,7 @@ def export(name, folder, formats, output, write_instead=None):
     alias = folders_by_alias[alias].name if alias in folders_by_alias else alias
     set_name, figure = cells.find_item("figures", f"{alias}{colon}{figure_name}", sets)
     output = output or paths.results() / "export"
-    for path in figure_export.write_figure(sets[set_name], figure, output, formats.split(",")):
+    for path in figure_export.write_figure(sets[set_name], figure, output, re.split(r"[,\s]+", formats.strip())):
         click.echo(path)
     for fault in staleness.page_faults(sets[set_name], figure.page):
         warn(f"warning: {fault}")

@@ -6,8 +6,7 @@ import json
 import re
 import signal
 import tempfile
-import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +36,8 @@ ENDED = {
     "BOOT_FAIL": "a node did not start: `hpc retry`",
 }
 
+_ERROR = re.compile(r"(error|exception|fatal|killed|refused|no such|not found|denied|failed)\b", re.I)
+_CONSEQUENCE = re.compile(r"CANCELLED|Exited with|torch/distributed/elastic")
 _RAISED = re.compile(r"rank \d+ raised ")  # how the reason begins if a rank left an error report
 _SIZE = 65_536  # bytes of a log's end that are read
 
@@ -112,13 +113,20 @@ def explain_job(state: str, reason: str, log: Path) -> tuple[str, str, str]:
     job's log; the line is "" if there is none."""
     text = tail(log, 1000)
     finding = _first_cause(reason, text)
-    lines = [*reason.splitlines(), *([finding.text] if finding else reversed(text.splitlines()))]
-    line = textwrap.shorten(without_colours(next(filter(str.strip, lines), "")), 200)
+    lines = [*reason.splitlines(), *([finding.text] if finding and finding.is_known else _likely_causes(text))]
+    line = without_colours(next(filter(str.strip, lines), "")).strip()[:200]
     if state in ENDED and state != "CANCELLED":
         return state, line, ENDED[state]
     if finding and finding.is_known:
         return finding.symptom.state or state, line, finding.symptom.here or finding.symptom.fix
     return state, line, ENDED.get(state, "read the log (`hpc logs RUN`), correct the cause, then `hpc retry`")
+
+
+def _likely_causes(log: str) -> Iterator[str]:
+    """The lines of a log from its end, those that name an error first, and what follows from it last."""
+    lines = list(reversed(log.splitlines()))
+    yield from (line for line in lines if _ERROR.search(line) and not _CONSEQUENCE.search(line))
+    yield from lines
 
 
 def _first_cause(reason: str, log: str) -> Finding | None:

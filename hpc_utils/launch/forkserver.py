@@ -16,6 +16,7 @@ import multiprocessing
 import os
 import runpy
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -32,7 +33,7 @@ from hpc_utils import provenance, signals, workspace
 from hpc_utils.config import ConfigError
 from hpc_utils.workspace import Launch
 
-from .process_tree import GRACE, descendants, die_with_parent, kill, log_to, start_bound
+from .process_tree import GRACE, descendants, die_with_parent, kill, log_to
 
 if TYPE_CHECKING:
     import psutil
@@ -63,9 +64,16 @@ def run(module: str, *arguments: str, log: Path | None = None) -> int:
     environment = workspace.child_environment() | workspace.launch().variables
     server = forkserver._forkserver._forkserver_pid
     if server is None:
+        parent = os.getpid()
         with log.open("ab") if log else contextlib.nullcontext() as output:
-            command = [sys.executable, "-m", module, *arguments]
-            return start_bound(command, environment, stdout=output, stderr=output).wait()
+            return subprocess.run(  # in this session, so that Ctrl-C reaches it
+                [sys.executable, "-m", module, *arguments],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                preexec_fn=lambda: die_with_parent(parent),
+            ).returncode
     process = _fork(module, arguments, environment, log=log)
     try:
         process.join()

@@ -269,7 +269,9 @@ def _path(name: str) -> Path:
 def _file(name: str) -> Study:
     try:
         return toml_config.read_toml(_path(name), Study, StudyError)
-    except FileNotFoundError:
+    except OSError as error:
+        if name.endswith(".toml"):
+            raise StudyError(f"{name}: {error.strerror}") from None
         raise StudyError(
             f"no study {name!r}: {toml_config.hint(name, paths.study_files())} (or give a path to a .toml)"
         ) from None
@@ -394,9 +396,13 @@ def _configurations(study: Study, target: Target) -> Iterator[_Configuration]:
     """All configurations of a repeat, in the order in which they are measured: the series', then the ablation's.
 
     Raises:
-        StudyError: a command gives a value of what the study varies.
+        StudyError: a command gives a value of what the study varies, or a cluster file parameters of series that it does not have.
     """
-    for series in target.overrides.series or study.series:
+    all_series = target.overrides.series or study.series
+    for names in target.overrides.parameters_of:
+        if not any(re.fullmatch(names, series.name) for series in all_series):
+            raise StudyError(f"parameters_of: no series matches {names!r}: {', '.join(s.name for s in all_series)}")
+    for series in all_series:
         shared = study.parameters | series.parameters | target.overrides.parameters
         for names, parameters in target.overrides.parameters_of.items():
             shared |= parameters if re.fullmatch(names, series.name) else {}

@@ -30,6 +30,10 @@ def test_strong_scaling_is_time_of_one_over_n_times_time_of_n() -> None:
     assert math.isnan(four.efficiency_low), "single runs have no interval"
 
 
+def test_curves_without_a_run_on_one_rank_have_no_efficiency() -> None:
+    assert scaling.efficiency(pd.DataFrame([run(2, 5.0), run(4, 4.0)])).empty
+
+
 def test_weak_scaling_compares_steps_not_epochs() -> None:
     runs = pd.DataFrame([run(1, 10.0, parallel="none"), run(2, 12.5, batch=1024), run(4, 20.0, batch=2048)])
     table = scaling.efficiency(runs)

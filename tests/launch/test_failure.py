@@ -32,6 +32,9 @@ def test_the_last_line_that_matters_is_the_error_not_what_came_of_it(tmp_path: P
         == "rank 1 raised ValueError: x"
     )
     assert failure.explain_job("FAILED", "", tmp_path / "missing")[1] == ""
+    log.write_text("failed: " + "x" * 500 + "\ngiving up\nsrun: error: node1: task 0: Exited with exit code 1\n")
+    line = failure.explain_job("FAILED", "", log)[1]
+    assert line.startswith("failed: xxx") and len(line) == 200
 
 
 def test_a_log_of_a_gigabyte_is_read_from_its_end(tmp_path: Path) -> None:

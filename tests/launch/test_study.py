@@ -179,6 +179,8 @@ def test_a_cluster_changes_the_parameters_of_some_series(write) -> None:
         configs = [(point.series, point.request.config) for point in studies.plan(write(GOOD), target).points]
         assert {config.steps_per_epoch for series, config in configs if series == "weak"} == {weak}
         assert {series for series, config in configs if config.lr == 0.5} == {"weak"}
+    with pytest.raises(studies.StudyError, match="strnog"):
+        studies.plan(write(GOOD), Target("there", overrides=Overrides(parameters_of={"strnog": {"lr": 0.5}})))
 
 
 @pytest.mark.parametrize(

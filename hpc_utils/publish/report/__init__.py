@@ -96,7 +96,11 @@ def bind(results: str | Path, study: str = "", output: Path | None = None) -> Pa
         else:
             runs = [StudyRun(run_id=run) for run in evidence.series]
             overview = read_head(record_set, StudyIndex(title=f"Studies in {results.name}", runs=runs))
-            findings = [finding for head in heads_by_page.values() for finding in head.findings]  # not across studies
+            heads_of_runs = [*heads_by_page.values()]  # findings are not across studies
+            in_studies = {run for index in evidence.studies for run in index.run_ids}
+            if others := [run for run in runs if run.run_id not in in_studies]:
+                heads_of_runs.append(read_head(record_set, StudyIndex(title="", runs=others)))
+            findings = [finding for head in heads_of_runs for finding in head.findings]
             findings.sort(key=lambda finding: list(anomalies.FINDINGS).index(finding["finding"]))
             overview = overview._replace(findings=findings)
             listed = [
