@@ -46,8 +46,8 @@ class Finite(click.FloatRange):
 
 
 def cluster_option(help: str) -> Callable:
-    """`--cluster NAME`; the command receives `cluster_name`, "" without one, for which `read_cluster` lists the clusters."""
-    return click.option("--cluster", "cluster_name", default="", show_default=False, metavar="NAME", help=help)
+    """`--cluster NAME`; the command receives `cluster_name`, None without one."""
+    return click.option("--cluster", "cluster_name", metavar="NAME", help=help)
 
 
 def parameters_option(help: str = "See `hpc params`.") -> Callable:
@@ -218,7 +218,7 @@ def printable(line: str) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in line)
 
 
-def enter_cluster(name: str, *, start: bool = True, study: str = "") -> tuple[Cluster, dict[str, str]]:
+def enter_cluster(name: str | None, *, start: bool = True, study: str = "") -> tuple[Cluster, dict[str, str]]:
     """Let this command use a cluster's Slurm, and its folders for results and data; a rehearsal that is started has the nodes
     that its file asks for `study`. If nothing is to `start`, folders named by variables that only the cluster has are not used.
 
@@ -230,6 +230,8 @@ def enter_cluster(name: str, *, start: bool = True, study: str = "") -> tuple[Cl
     """
     from hpc_utils.launch import cluster, job_environment
 
+    if name is None:
+        raise click.UsageError(f"--cluster NAME is required: {', '.join(cluster.known())}, or a path to a .toml")
     site = cluster.read_cluster(name)
     connect(site.rehearsal, start=start, nodes=site.overrides(study).nodes or 2)
     moved = {}

@@ -363,9 +363,8 @@ def read_cluster(name: str | Path) -> Cluster:
     try:
         cluster = toml_config.read_toml(path, Cluster, ClusterError)
     except FileNotFoundError:
-        missing = f"no cluster {str(name)!r}" if str(name) else "--cluster NAME is missing"
         raise ClusterError(
-            f"{missing}: {toml_config.hint(str(name), known())} "
+            f"no cluster {str(name)!r}: {toml_config.hint(str(name), known())} "
             f"(or give a path to a .toml; on a cluster `hpc cluster init` drafts one)"
         ) from None
     if not re.fullmatch(NAME, path.stem):

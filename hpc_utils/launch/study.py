@@ -267,14 +267,13 @@ def _path(name: str) -> Path:
 
 
 def _file(name: str) -> Study:
+    known_studies = paths.study_files()
+    if not name.endswith(".toml") and name not in known_studies:
+        raise StudyError(f"no study {name!r}: {toml_config.hint(name, known_studies)} (or give a path to a .toml)")
     try:
         return toml_config.read_toml(_path(name), Study, StudyError)
-    except OSError as error:
-        if name.endswith(".toml"):
-            raise StudyError(f"{name}: {error.strerror}") from None
-        raise StudyError(
-            f"no study {name!r}: {toml_config.hint(name, paths.study_files())} (or give a path to a .toml)"
-        ) from None
+    except FileNotFoundError:
+        raise StudyError(f"no file {name}") from None
 
 
 def plan(
