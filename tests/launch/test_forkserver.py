@@ -107,7 +107,7 @@ def test_nothing_of_a_run_is_there_in_the_next(run: Run, tmp_path: Path) -> None
         ("raise SystemExit(3)", 3, ""),
         ("raise SystemExit('why')", 1, "why\n"),
         ("import os; os.abort()", -signal.SIGABRT, ""),
-        ("import os; print('half', end=''); os.kill(os.getpid(), 9)", -signal.SIGKILL, "half"),
+        ("import os; print('half', end='', flush=True); os.kill(os.getpid(), 9)", -signal.SIGKILL, "half"),
         ("import os, time\nif not os.fork():\n    os.setsid()\n    time.sleep(600)", 0, ""),
     ],
     ids=["ends", "exits", "says", "aborts", "killed", "leaves"],
