@@ -29,7 +29,7 @@ def register(main: click.Group) -> None:
     "--plan",
     metavar="WORDS",
     default="",
-    help='Of `hpc plan`, whose options are added: "strong --seconds-per-epoch 20".',
+    help='Of `hpc plan`, whose options are added: "strong --throughput 2500".',
 )
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Instead of results/guide/CLUSTER.md.")
 def guide(cluster_name, folder, device_hours, plan, output):

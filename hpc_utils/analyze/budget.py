@@ -34,7 +34,7 @@ BASES = {
     "measured": "complete runs of the same configuration on this hardware",
     "model": "the performance model's seconds a step",
     "scaled": "measured on this hardware at the nearest other number of devices: from perfect scaling to none",
-    "stated": "seconds an epoch on one device, as given: from perfect scaling to none",
+    "stated": "throughput of one device, as given: from perfect scaling to none",
     "operations": "the model's operations over the peak rate of a like device, of which a step attains a stated share",
     "time limit": "nothing is known but the job's time limit, which is counted in full",
 }
@@ -66,20 +66,19 @@ def estimate(
     *,
     limit: float,
     predict: Predict | None = None,
-    seconds_per_epoch: float | None = None,
+    throughput: float | None = None,
     roughly: Predict | None = None,
 ) -> pd.DataFrame:
     """One row per configuration of the planned `points`.
 
     Args:
-        points: {run_id, series, repeat, and all of `SAME`; world_size, batch_per_device; train_samples and test_samples
-            of the data set (None where not known), steps (of an epoch; likewise), epochs, evaluations, warmup_steps}.
+        points: {run_id, series, repeat, and all of `SAME`; world_size, batch_per_device; test_samples of the data set
+            (None where not known), steps (of an epoch; likewise), epochs, evaluations, warmup_steps}.
             link_gbit is None on one rank and without a limit; cores_per_rank 0 of whole cores and GPUs. A run
             that several series share counts with the first.
         runs, epochs: as of `records.load`.
         limit: of a job, s. predict: seconds a step of a point, or None where the model does not know it.
-        seconds_per_epoch: of one pass over the data set on one device, measured elsewhere. roughly: as `predict`, used last
-            (`from_peak_rate`).
+        throughput: samples/s of training on one device, measured elsewhere. roughly: as `predict`, used last (`from_peak_rate`).
 
     Columns: those of `SAME`, series, world_size; runs, repeats; seconds, seconds_low, seconds_high: of one run with its
     start; start, start_low, start_high: the start's part of it; step_seconds, step_seconds_low, step_seconds_high: of training
@@ -92,7 +91,7 @@ def estimate(
     rows = []
     for _, members in planned.groupby(["series", *SAME], sort=False, dropna=False):
         point = points[members.index[0]]
-        basis, source, step, seconds, note = _predicted(point, measured, limit, predict, seconds_per_epoch, roughly)
+        basis, source, step, seconds, note = _predicted(point, measured, limit, predict, throughput, roughly)
         start = np.zeros(3) if basis == "time limit" else np.array(START)
         seconds = seconds + start
         if seconds[2] > limit:
@@ -182,7 +181,7 @@ def _predicted(
     measured: pd.DataFrame,
     limit: float,
     predict: Predict | None,
-    seconds_per_epoch: float | None,
+    throughput: float | None,
     roughly: Predict | None,
 ) -> tuple[str, str, np.ndarray, np.ndarray, str]:
     """(basis, source, seconds of a step, and of a run without the job's start, each as (expected, low, high), note) on the best basis."""
@@ -211,8 +210,8 @@ def _predicted(
         seconds = step / batch * (samples or near.samples.median())
         note = f"runs: {len(near)}, on {first.nodes} x {first.ranks_per_node} devices"
         return "scaled", f"scaled {_key(first)}", step, seconds + near.start_seconds.median(), note
-    if seconds_per_epoch and point["train_samples"] and point["steps"]:
-        step = seconds_per_epoch / point["train_samples"] * batch * _between(1 / point["world_size"])
+    if point["steps"] and throughput:
+        step = batch / throughput * _between(1 / point["world_size"])
         return "stated", "stated", step, _from_steps(point, step), ""
     if point["steps"] and roughly and (answer := roughly(point)):
         step = _ends(answer.seconds)

@@ -88,7 +88,7 @@ def variant_options(command: Callable) -> Callable:
     )  # fmt: skip
     label = click.option("--as", "label", metavar="NAME", default="", help="Name of a variant's results.")
     width = click.option(
-        "--precision", type=Finite(), metavar="X", help="Repeat until the half-widths of the headline ratios' 95 % "
+        "--precision", type=Finite(1), metavar="X", help="Repeat until the half-widths of the headline ratios' 95 % "
         "intervals are at most X, such as 0.05 for 5 points of efficiency.",
     )  # fmt: skip
     most = click.option(

@@ -61,9 +61,8 @@ COLOURS = {"COMPLETED": "green", "RUNNING": "cyan", "PENDING": "yellow"}
 @cluster_option(CLUSTER)
 @node_type_option
 @click.option(
-    "--seconds-per-epoch", type=Finite(), metavar="X",
-    help="Time of one pass over the study's whole training data (not of `steps_per_epoch` steps) on one such device, measured "
-    "elsewhere; for configurations that have not run there.",
+    "--throughput", type=Finite(), metavar="X",
+    help="Samples/s of training on one such device, measured elsewhere; for configurations that have not run there.",
 )  # fmt: skip
 @click.option(
     "--like", "gpu", metavar="GPU",
@@ -74,7 +73,7 @@ COLOURS = {"COMPLETED": "green", "RUNNING": "cyan", "PENDING": "yellow"}
     "--csv", "csv_file", type=click.Path(path_type=Path), metavar="FILE", help="Also write the rows to FILE."
 )
 @variant_options
-def plan(study, cluster_name, node_type, seconds_per_epoch, gpu, as_markdown, csv_file, variant):
+def plan(study, cluster_name, node_type, throughput, gpu, as_markdown, csv_file, variant):
     """Predict time and cost of STUDY on a cluster, with intervals.
 
     With a precision they are those of the further repeats that it takes. The basis is the runs measured there so far.
@@ -109,9 +108,10 @@ def plan(study, cluster_name, node_type, seconds_per_epoch, gpu, as_markdown, cs
     run_records = records.load()
     print_refused(run_records.refused)
     links = cluster.network.link_gbit or math.inf
+    points = studies.forecast(planned)
     estimates = budget.estimate(
-        studies.forecast(planned), run_records.runs, run_records.epochs,
-        limit=cluster.slurm.seconds, seconds_per_epoch=seconds_per_epoch,
+        points, run_records.runs, run_records.epochs,
+        limit=cluster.slurm.seconds, throughput=throughput,
         predict=predictor(run_records.runs, run_records.epochs, probes.read_probes("compute"), gbit=links),
         roughly=budget.from_peak_rate(run_records.runs, peak) if peak else None,
     )  # fmt: skip
@@ -125,13 +125,16 @@ def plan(study, cluster_name, node_type, seconds_per_epoch, gpu, as_markdown, cs
     notes = [*plan_table.table_notes(table, peak), *(f"{line}." for line in planned.impossible)]
     click.echo(write(plan_table.resource_table(table, total), notes, caption))
     print_ceilings(planned)
-    is_unknown = "time limit" in set(estimates.basis)
-    if peak and "operations" not in set(estimates.basis):
-        why = "no run of these models has counted operations" if is_unknown else "all have a better basis"
-        tell(f"--like has no effect: {why}")
+    bases = set(estimates.basis)
+    is_unknown = "time limit" in bases
+    has_steps = all(point["steps"] for point in points)
+    for option, basis, given in (("--throughput", "stated", throughput), ("--like", "operations", peak)):
+        if given and basis not in bases:
+            unknown = "no run of these models has counted operations" if has_steps else "the length of an epoch is not known"
+            tell(f"{option} has no effect: {unknown if is_unknown else 'all have a better basis'}")
     if is_unknown:
-        like = " or --like" * (not peak)
-        tell(f"hint: instead of the time limit, give --seconds-per-epoch{like}, or measure one run")
+        remedy = f"give --throughput{' or --like' * (not peak)}" if has_steps else "set steps_per_epoch in the study"
+        tell(f"hint: instead of the time limit, {remedy}, or measure one run")
     return variant.name or planned.file.stem, estimates
 
 

@@ -477,7 +477,6 @@ def _forecast(point: Point, target: Target) -> dict[str, Any]:
         "world_size": layout.ranks,
         "nodes": layout.nodes,
         "ranks_per_node": layout.ranks_per_node,
-        "train_samples": train,
         "test_samples": data and data.test.count,
         "steps": config.steps_per_epoch or (train and train // parameters["global_batch"]),
         "evaluations": -(-config.epochs // every) if every else 0,

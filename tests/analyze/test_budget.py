@@ -29,7 +29,7 @@ def point(world: int = 1, repeat: int = 1, series: str = "strong", **other) -> d
         "series": series, "repeat": repeat, "hardware_id": "h", "workload": "cnn", "dataset": "digits",
         "precision": "fp32", "settings": None, "parallel": "ddp" if world > 1 else "none", "world_size": world,
         "nodes": -(-world // 4), "ranks_per_node": min(world, 4), "global_batch": 512,
-        "batch_per_device": 512 // world, "train_samples": 2560, "test_samples": 0, "steps": 5, "epochs": 2,
+        "batch_per_device": 512 // world, "test_samples": 0, "steps": 5, "epochs": 2,
         "evaluations": 0, "warmup_steps": 0, "link_gbit": None, "cores_per_rank": 0.0,
     } | other  # fmt: skip
     return {"run_id": "-".join(map(str, values.values()))} | values
@@ -103,12 +103,12 @@ def test_a_model_predicts_what_has_not_run() -> None:
 
 
 def test_what_was_measured_elsewhere_is_for_one_device() -> None:
-    one, four = (predicted(point(world), seconds_per_epoch=100).iloc[0] for world in (1, 4))
+    one, four = (predicted(point(world), throughput=25.6).iloc[0] for world in (1, 4))
     setup, setup_low, setup_high = budget.SETUP
     assert one.basis == "stated"
     assert ends(one) == pytest.approx([200 + setup, 200 + setup_low, 200 + setup_high]), "two epochs"
     assert ends(four) == pytest.approx([100 + setup, 50 + setup_low, 200 + setup_high])
-    evaluated = predicted(point(1, evaluations=2, test_samples=256), seconds_per_epoch=100).iloc[0]
+    evaluated = predicted(point(1, evaluations=2, test_samples=256), throughput=25.6).iloc[0]
     assert evaluated.seconds - one.seconds == pytest.approx(2 * 10 / 3), "a tenth of the samples, forward alone"
 
 
@@ -132,7 +132,7 @@ def test_repeats_err_together_and_different_measurements_do_not() -> None:
 def test_a_row_holds_a_series_and_layout_and_a_shared_run_counts_once() -> None:
     shared = point(1, series="strong") | {"run_id": "same"}
     again = point(1, series="weak") | {"run_id": "same"}
-    found = predicted(shared, again, point(1, precision="bf16"), point(2, series="weak"), seconds_per_epoch=100)
+    found = predicted(shared, again, point(1, precision="bf16"), point(2, series="weak"), throughput=25.6)
     table = budget.budget_table(found, {})
     assert table[["series", "ranks_per_node", "configurations", "runs"]].values.tolist() == [
         ["strong", 1, 2, 2], ["weak", 2, 1, 1],

@@ -50,7 +50,7 @@ def hpc_plan(*arguments: str) -> tuple[str, str]:
 
 def test_a_plan_needs_neither_slurm_nor_data_nor_the_cluster(study: str, tmp_path: Path) -> None:
     file = tmp_path / "rows.csv"
-    said, _ = hpc_plan(study, "--cluster", "lumi-g", "--seconds-per-epoch", "3600", "--markdown", "--csv", str(file))
+    said, _ = hpc_plan(study, "--cluster", "lumi-g", "--throughput", "14", "--markdown", "--csv", str(file))
     row = next(line for line in said.splitlines() if "| strong | 1 x 8 |" in line)
     assert "| 2 (2 repeats) |" in row and "| stated" in row
     assert "| strong | 2 x 8 |" in said and "| Total |" in said
@@ -62,7 +62,7 @@ def test_a_plan_needs_neither_slurm_nor_data_nor_the_cluster(study: str, tmp_pat
 
 def test_without_any_basis_the_limit_bounds_and_what_to_do_is_reported(study: str) -> None:
     said, hint = hpc_plan(study, "--cluster", "lumi-g", "--nodes-of", "small")
-    assert "1 [0, 1]" in said and "time limit: nothing is known" in said and "--seconds-per-epoch" in hint
+    assert "1 [0, 1]" in said and "time limit: nothing is known" in said and "--throughput" in hint
     assert "0.5 [" not in said and "1 [0, 1]  " in said, (
         "one GCD of eight, two runs of an hour at most, 4 GPU-hours a node"
     )
@@ -77,10 +77,20 @@ def test_a_like_gpu_stands_in_where_nothing_ran(study: str, monkeypatch: pytest.
     assert not hint, "nothing rests on a time limit"
 
 
-@pytest.mark.parametrize(("basis", "why"), [([], "no run"), (["--seconds-per-epoch", "20"], "better")])
+@pytest.mark.parametrize(("basis", "why"), [([], "no run"), (["--throughput", "2500"], "better")])
 def test_a_like_gpu_without_effect_is_explained(study: str, basis: list[str], why: str) -> None:
     _, hint = hpc_plan(study, "--cluster", "leonardo", "--like", "A100 40GB", *basis)
     assert "--like has no effect" in hint and why in hint
+
+
+@pytest.mark.parametrize(("steps", "basis"), [("steps_per_epoch = 10", "stated"), ("", "time limit")])
+def test_a_throughput_is_the_basis_of_an_own_workload_whose_steps_are_known(study: str, steps: str, basis: str) -> None:
+    own = STUDY.replace('"resnet18"', '"tests.train.stacked:make"').replace('dataset = "cifar10"', steps)
+    Path(study).write_text(own)
+    said, hint = hpc_plan(study, "--cluster", "leonardo", "--throughput", "2500")
+    rows = [line for line in said.splitlines() if line.startswith("strong")]
+    assert rows and all(row.endswith(basis) for row in rows)
+    assert ("--throughput has no effect" in hint and "steps_per_epoch" in hint) == (not steps)
 
 
 def test_a_study_of_which_nothing_can_run_gives_the_reason(study: str) -> None:

@@ -9,7 +9,7 @@ from hpc_utils.analyze import budget
 from tests.analyze.test_budget import LIMIT, NOTHING, PRICES, point
 from tests.analyze.test_cost import records
 
-STATED = {"limit": LIMIT, "seconds_per_epoch": 100.0}
+STATED = {"limit": LIMIT, "throughput": 25.6}
 
 
 def estimates(**studies: list[dict]):

@@ -131,7 +131,7 @@ def test_what_was_not_measured_is_named_with_its_command(text: str, results: Pat
     empty = guide("leonardo")  # nothing has run in this set
     assert "hpc submit strong --cluster leonardo" in section(empty, "Options")
     assert ["NCCL_SOCKET_IFNAME", "ib0"] in [row[:2] for row in cells(empty)]
-    planned = guide("leonardo", "--plan", "strong --seconds-per-epoch 20")
+    planned = guide("leonardo", "--plan", "strong --throughput 2500")
     rows = cells(section(planned, "resnet18 on cifar10"))
     assert any(row[1].startswith("8 devices on 2 nodes") and row[-1].startswith("planned (stated)") for row in rows)
 
