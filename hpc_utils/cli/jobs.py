@@ -345,23 +345,24 @@ def retry(study):
     submitted = submitting.submissions(study)
     if not submitted:
         raise click.UsageError(f"no submission{f' of {study!r}' if study else ''}")
-    newest = {submission.index: submission for submission in submitted}
-    unfinished = {
-        submission.index
+    unfinished = {  # once of each selection of runs
+        submission.model_dump_json(exclude={"job_name", "jobs"}): submission
         for submission in submitted
         for task in submission.tasks
         if task.run_id and state(paths.runs() / task.run_id) != "complete"
-    }
-    connect(any(newest[index].is_rehearsed for index in unfinished))
-    for index, submission in newest.items():
-        resubmission = None
-        if index in unfinished:
-            cluster = as_rehearsed(clusters.read_cluster(submission.cluster))
-            draft, resubmission = submitting.submit(
-                submission.source, cluster, submission.node_type, variant=submission.variant
-            )
+    }.values()
+    connect(any(submission.is_rehearsed for submission in unfinished))
+    resubmitted = set()
+    for submission in unfinished:
+        cluster = as_rehearsed(clusters.read_cluster(submission.cluster))
+        draft, resubmission = submitting.submit(
+            submission.source, cluster, submission.node_type, **submission.selection
+        )
         if resubmission:
-            click.echo(f"{index}: {draft.runs} submitted again: {', '.join(resubmission.job_ids)}")
+            resubmitted.add(submission.index)
+            click.echo(f"{submission.index}: {draft.runs} submitted again: {', '.join(resubmission.job_ids)}")
+    for index in dict.fromkeys(submission.index for submission in submitted):
+        if index in resubmitted:
             continue
         advice = next((entry.advice for entry in _entries(index) if entry.run_id == "report"), "")
         click.echo(f"{index}: nothing to submit again{advice and f'; for its report {advice}'}")

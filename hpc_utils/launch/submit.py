@@ -31,6 +31,7 @@ from .cluster import Cluster, ClusterError, NodeType, file
 from .request import Layout, Request, prepare
 from .target import PLAIN, Target, Variant
 
+SELECTION = ("variant", "only", "in_turn")  # options of `draft` that a submission keeps
 ARRAY = 1000  # runs in an array, for Slurm's default MaxArraySize of 1001
 
 
@@ -53,7 +54,7 @@ class Submission(BaseModel):
 
     Attributes:
         study: its name, or its variant's. source: the study's name, or its file. index: the name of its index.
-        cluster: by name, or its file. job_name: how the names of its jobs begin, with the time. A controller that has lost its
+        cluster: by name, or its file. variant, only, in_turn: as of `draft`. job_name: how the names of its jobs begin, with the time. A controller that has lost its
             state counts from 1 again: an id alone is no job.
     """
 
@@ -64,11 +65,13 @@ class Submission(BaseModel):
     cluster: str
     node_type: str
     variant: Variant = PLAIN
+    only: dict[str, list[Any]] = Field({})
+    in_turn: bool = False
     job_name: str = ""
     jobs: list[SubmittedJob] = Field([])
 
     @classmethod
-    def begin(cls, source: str, index: str, cluster: str, node_type: str, variant: Variant = PLAIN) -> Submission:
+    def begin(cls, source: str, index: str, cluster: str, node_type: str, **selection: Any) -> Submission:
         """A new folder with the next number."""
         number = 1 + max((int(p.name[:4]) for p in paths.submissions().glob("[0-9][0-9][0-9][0-9]-*")), default=0)
         path = paths.submissions() / f"{number:04d}-{index}"
@@ -77,12 +80,12 @@ class Submission(BaseModel):
         source, cluster = (str(Path(n).absolute()) if n.endswith(".toml") else n for n in (source, cluster))
         return cls(
             path=path,
-            study=variant.name or Path(source).stem,
+            study=selection.get("variant", PLAIN).name or Path(source).stem,
             source=source,
             index=index,
             cluster=cluster,
             node_type=node_type,
-            variant=variant,
+            **selection,
             job_name=f"{_job_name(Path(source).stem)}-{time.strftime('%m%d-%H%M%S')}",
         )
 
@@ -90,6 +93,11 @@ class Submission(BaseModel):
         """Note a job, and the ids of the runs of its tasks."""
         self.jobs.append(SubmittedJob(id=job_id, tasks=tasks))
         atomic.write_json(self.path / "submission.json", self.model_dump(mode="json"))
+
+    @property
+    def selection(self) -> dict[str, Any]:
+        """The options of `draft` that chose its runs."""
+        return {name: getattr(self, name) for name in SELECTION}
 
     @property
     def is_rehearsed(self) -> bool:
@@ -318,7 +326,8 @@ def submit(
         if not planned.groups:
             return planned, None
         index = planned.plan.name
-        submission = Submission.begin(name, index, cluster.source, planned.node.name, planned.plan.target.variant)
+        selection = {name: options[name] for name in SELECTION if name in options}
+        submission = Submission.begin(name, index, cluster.source, planned.node.name, **selection)
         job_environment.write_environment(submission.path, cluster, planned.node)
         for number, group in enumerate(planned.groups, 1):
             points = submission.path / f"points-{number:02d}.json"

@@ -496,6 +496,20 @@ def test_a_retry_submits_what_was_submitted(write, monkeypatch, tmp_path: Path, 
     assert {one.index for one in submissions("m")} == {"m-cluster-cpu"} and not submissions("mine")
 
 
+def test_a_retry_asks_for_the_runs_of_each_submission_and_for_no_others(write, monkeypatch, tmp_path: Path) -> None:
+    numbers = itertools.count(1)
+    monkeypatch.setattr(slurm_commands, "sbatch", lambda *_, **__: str(next(numbers)))
+    cluster = tmp_path / "cluster.toml"
+    cluster.write_text(CLUSTER)
+    monkeypatch.setattr(slurm_commands, "jobs", lambda ids: {})
+    submit = ["submit", write(GOOD), "--cluster", str(cluster), "--turns"]
+    output(*submit, "--only", "repeat=1", "--only", "series=weak")
+    output(*submit, "--only", "repeat=2")
+    output("retry")
+    groups = [[job.tasks for job in one.jobs] for one in submissions()]
+    assert groups[2:] == groups[:2] and any(len(task) > 1 for job in groups[3] for task in job), "in turn again"
+
+
 H200 = """
 title = "H"
 [nodes.gpu]
