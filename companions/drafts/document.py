@@ -56,9 +56,16 @@ class Row:
     def has(self, column: str) -> bool:
         return not pd.isna(self.fields.get(column))
 
-    def alike(self, *names: str) -> dict[str, Any]:
-        """The values of these fields that the row has."""
-        return {name: self.fields[name] for name in names if self.has(name)}
+    @property
+    def variant(self) -> str:
+        """` with norm = [post]{.setting}`: its settings in which the rows of the table differ; "" if they are alike."""
+        values = [f"{name} = [{self.fields[name]}]{{.setting}}" for name in self.settings if self.has(name)]
+        return f" with {', '.join(values)}" * bool(values)
+
+    def equal(self, other: Row) -> int:
+        """How many of workload, precision and settings are as in `other`."""
+        names = ("workload", "precision", *other.settings)
+        return sum(other.has(name) and self.fields.get(name) == other.fields[name] for name in names)
 
     def cite(self, column: str, form: str = "") -> str:
         """`{{mine:laptop-efficiency.throughput[kind=strong, ...]|interval}}`; a dash where it is empty.
@@ -80,14 +87,15 @@ class Cited:
     study: str
     exported: Exports
 
-    def row(self, table: str, **wanted: Any) -> Row:
-        """The first row that fits: of several the one on most ranks, then the fastest."""
+    def row(self, table: str, like: Row | None = None, **wanted: Any) -> Row:
+        """A row that fits: of several the one most equal to `like`, then the one on most ranks, then the fastest."""
         name = self._name(self.exported.tables, table)
         rows = _rows(self.alias, self.exported.tables[name], self.exported) if name in self.exported.tables else []
         rows = [row for row in rows if wanted.items() <= row.fields.items()]
         if rows:
-            largest = max(rows, key=lambda row: (row.fields.get("world_size", 0), row.fields.get("throughput", 0)))
-            return replace(largest, planned=True)
+            sizes = ("world_size", "throughput")
+            fits = [(row.equal(like) if like else 0, *(row.fields.get(name, 0) for name in sizes)) for row in rows]
+            return replace(rows[fits.index(max(fits))], planned=True)
         keys = ", ".join(f"{key}={value}" for key, value in wanted.items())
         return Row(f"{self.alias}:{name}", "", f"[{keys}]" * bool(keys), {}, planned=True)
 
@@ -98,6 +106,13 @@ class Cited:
     def table(self, *names: str) -> str:
         """The address of the first table that the set has."""
         return f"table:{self.alias}:{self._name(self.exported.tables, *names)}"
+
+    def columns(self, table: str, *names: str) -> str:
+        """The attribute `columns` of a table: the settings in which its rows differ, then these."""
+        full_name = self._name(self.exported.tables, table)
+        is_exported = full_name in self.exported.tables
+        varied = cells.varied_settings(self.exported.frame(full_name)) if is_exported else ()
+        return ",".join([*varied, *names])
 
     def _name(self, exported_names: Container[str], *names: str) -> str:
         full = []
@@ -208,7 +223,7 @@ def _rows(alias: str, item: Item, exported: Exports) -> list[Row]:
     """The rows of a table, of efficiencies those against the first baseline, each with keys that leave no other row."""
     exported_frame = exported.frame(item.name)
     frame = cells.with_settings(exported_frame)
-    settings = [name for name in frame if name not in exported_frame]
+    settings = cells.varied_settings(exported_frame)
     rows = []
     for fields in (scaling.headline(frame) if item.measure == "efficiency" else frame).to_dict("records"):
         keys = []
@@ -224,7 +239,7 @@ def _rows(alias: str, item: Item, exported: Exports) -> list[Row]:
                 item.measure,
                 f"[{', '.join(keys)}]" * bool(keys),
                 fields,
-                settings=tuple(settings),
+                settings=settings,
             )
         )
     return rows

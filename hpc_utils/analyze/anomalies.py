@@ -65,6 +65,11 @@ FINDINGS = {
         "other users of the machine (`top`), clocks (`hpc doctor`); then repeat",
         "nodes that are not alike, ",
     ),
+    "unpaired repeats": FindingKind(
+        "every run in turn with its baseline's of the same repeat",
+        "a repeat that was interrupted, and resumed when some of its runs were complete",
+        "the repeat again: `hpc study run STUDY --redo --only repeat=N`",
+    ),
     "restarted": FindingKind(
         "runs that were trained without interruption",
         "a time limit, a preemption or a fault; the time is whole, but caches were cold more than once",
@@ -99,7 +104,7 @@ def find_anomalies(runs: pd.DataFrame) -> pd.DataFrame:
     their ratio (of single runs: more than `SPREAD`), each rank count by its best layout;
     "faster with a group": one rank with a process group than without, by more than the interval of their ratio;
     "outside load" on the cores of some runs, by more than `LOAD`; "repeats spread" by more than `SPREAD`;
-    "restarted": runs continued from a checkpoint; "barred" from scaling figures; "few repeats".
+    "unpaired repeats": runs that are not in a ratio of turns, as none of the baseline took turns with them; "restarted": runs continued from a checkpoint; "barred" from scaling figures; "few repeats".
 
     Columns: finding; those of `SAME`; kind, batch and baseline of the curve it is seen on, if any; those of `POINT`, layout;
     value, value_low, value_high (an efficiency, a ratio of throughputs, a load, a spread, or a count); expected, evidence, likely
@@ -115,6 +120,7 @@ def find_anomalies(runs: pd.DataFrame) -> pd.DataFrame:
         *_falling(curve_points),
         *_rising(measured, sound),
         *_differing_sessions(measured),
+        *_unpaired(measured),
         *_faster_with_a_group(configurations[configurations.world_size == 1], sound),
         *_of_configurations(configurations, sound),
         *(_row("barred", row, row["repeats"], row["runs"]) for row in gather(runs[barred(runs)]).to_dict("records")),
@@ -165,6 +171,19 @@ def _differing_sessions(measured: pd.DataFrame) -> Iterator[dict]:
         spread = row["between"] * np.sqrt(row["repeats"])
         if spread > SPREAD:
             yield _row("repeats spread", row, spread, [f"efficiency in {row['repeats']} sessions of turns"])
+
+
+def _unpaired(measured: pd.DataFrame) -> Iterator[dict]:
+    for row in measured[measured.rounds > 0].to_dict("records"):
+        of_base = _sessions(*row["throughput_sample_base"].by_round)
+        by_run = zip(row["runs"], row["throughput_sample"].by_round, strict=True)
+        if alone := [run_id for run_id, rounds in by_run if not _sessions(rounds) & of_base]:
+            yield _row("unpaired repeats", row, len(alone), alone)
+
+
+def _sessions(*rounds: Iterable[tuple[str, int]]) -> set[str]:
+    """Those of turns."""
+    return {session for turns in rounds for session, _ in turns}
 
 
 def _faster_with_a_group(single: pd.DataFrame, runs: pd.DataFrame) -> Iterator[dict]:

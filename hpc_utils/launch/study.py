@@ -36,7 +36,7 @@ from hpc_utils.records.load import Refused, digests, verify
 from hpc_utils.records.study import NotApplicable, ReportChapter, Series, StudyIndex, StudyRun, Targets
 from hpc_utils.toml_config import Strict
 
-from . import measure
+from . import measure, turns
 from .ablation import Ablation
 from .local import Place
 from .measure import show
@@ -178,11 +178,17 @@ class Plan:
             atomic.write_text(indices.index_folder(self.name) / place, file.read_text())
 
     def changes(self) -> Iterator[str]:
-        """Lines on complete runs of other code than is here now, and on runs of the former plan that are not in this
-        one."""
+        """Lines on complete runs of other code than is here now, on repeats of which a part is complete, and on runs of the
+        former plan that are not in this one."""
         if outdated_runs := self._of_other_code():
             remedy = f"`{self.command} --outdated` measures them again"
             yield f"{counted(len(outdated_runs), 'complete run')}, measured by other code: {remedy}"
+        in_turn = filter(turns.takes_turns, self.requests)
+        for repeat, group in itertools.groupby(in_turn, key=lambda run: run.config.repeat):
+            states = [run.state for run in group]
+            if 0 < (complete := states.count("complete")) < len(states):
+                remedy = f"`{self.command} --redo --only repeat={repeat}` measures all of them together"
+                yield f"repeat {repeat}: {complete} of {len(states)} runs are complete, with which the others cannot take turns: {remedy}"
         with contextlib.suppress(UnknownStudy):
             former = read_study(self.name).run_ids.difference(run.run_id for run in self.requests)
             if left_out := sorted(run for run in former if (paths.runs() / run).exists()):

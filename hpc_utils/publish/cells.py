@@ -119,12 +119,19 @@ def cell(exported: Exports, cited: Citation) -> Value:
 
 
 def with_settings(frame: pd.DataFrame) -> pd.DataFrame:
-    """`frame` with a column for each setting in which its rows differ, such as `width`, as text; a key may name it."""
-    if "settings" not in frame:
-        return frame
-    settings = pd.DataFrame([flat_settings(text) for text in frame.settings.fillna("")], frame.index)
-    differing = [name for name in settings if name not in frame and settings[name].nunique(dropna=False) > 1]
-    return frame.join(settings[differing])
+    """`frame` with a column for each of `varied_settings`, as text; a key may name it."""
+    return frame.join(_settings(frame)[[*varied_settings(frame)]])
+
+
+def varied_settings(frame: pd.DataFrame) -> tuple[str, ...]:
+    """The settings in which the rows differ, such as `width`."""
+    settings = _settings(frame)
+    return tuple(name for name in settings if name not in frame and settings[name].nunique(dropna=False) > 1)
+
+
+def _settings(frame: pd.DataFrame) -> pd.DataFrame:
+    texts = frame.settings.fillna("") if "settings" in frame else [""] * len(frame)
+    return pd.DataFrame([flat_settings(text) for text in texts], frame.index)
 
 
 def _row(frame: pd.DataFrame, cited: Citation) -> pd.Series:

@@ -109,6 +109,14 @@ def test_sessions_of_turns_are_named_only_if_their_ratios_differ_beyond_a_shared
     assert len(found) == number and all("3 sessions" in row["evidence"] for row in found)
 
 
+def test_a_run_that_took_turns_without_its_baseline_is_named() -> None:
+    runs = study(strong={"1x2": 0.9})
+    sessions = runs.repeat.astype(str).mask(at(runs, 2) & (runs.repeat == 2), "resumed")
+    blocks = [{(session, turn): 1 + turn % 3 / 100 for turn in range(40)} for session in sessions]
+    (found,) = flagged(runs.assign(blocks=blocks), "unpaired repeats")
+    assert found["value"] == 1 and found["evidence"] == runs.run_id[sessions == "resumed"].item()
+
+
 def test_load_from_outside_is_named_with_the_interval_that_it_widened() -> None:
     runs = study(strong={"1x2": 0.9}).assign(outside_seconds=0.01, steal_seconds=0.0)
     assert find_anomalies(runs).empty

@@ -482,6 +482,13 @@ def test_only_the_chosen_runs_are_to_do(write) -> None:
         plan.to_do(only={"ranks": [64]})
 
 
+def test_a_repeat_of_which_a_part_is_complete_has_the_command_that_measures_it_again(write) -> None:
+    study = write(GOOD)
+    assert "--redo --only" not in output("study", "plan", study)
+    RunFolder.claimed(studies.plan(study).points[0].request.path).close("complete")
+    assert "--redo --only repeat=1`" in output("study", "plan", study)
+
+
 @pytest.mark.parametrize(("repeats", "ranks"), [(1, "1,2"), (3, "2")])
 def test_a_retry_submits_what_was_submitted(write, monkeypatch, tmp_path: Path, repeats: int, ranks: str) -> None:
     numbers = itertools.count(1)

@@ -235,8 +235,9 @@ class Resolver:
         return self._float(figure, options, source, line)
 
     def _result_table(self, figure: pf.Figure, options: dict[str, str], item: SetItem, line: int) -> list[pf.Element]:
-        frame = self.sets.by_alias[item.alias].exported.frame(item.content.name)
-        wanted = [name.strip() for name in options.get("columns", ",".join(frame)).split(",")]
+        exported_frame = self.sets.by_alias[item.alias].exported.frame(item.content.name)
+        frame = cells.with_settings(exported_frame)
+        wanted = [name.strip() for name in options.get("columns", ",".join(exported_frame)).split(",")]
         if unknown := [name for name in wanted if name not in frame]:
             raise UnknownCell(f"the table {item.content.name} has no column {', '.join(unknown)}")
         frame = frame[wanted].head(int(options.get("rows", len(frame))))
