@@ -161,6 +161,28 @@ def test_every_template_fills_from_a_set_and_builds(root: Path) -> None:
     assert "ask for 500 node-hours" in said["proposal-500"]
 
 
+def test_the_numbers_of_a_text_are_of_one_variant_which_it_names(root: Path, study: Path) -> None:
+    """... although the other one is the fastest on the weak curve."""
+    efficiency = pd.read_csv(REFERENCE / "epyc-2core/tables/laptop-efficiency.csv")
+    targets = pd.read_csv(REFERENCE / "epyc-2core/tables/laptop-targets.csv")
+    chapter = Chapter("03_scaling", study="laptop", label="scaling")
+    for name, table, measure in (("efficiency", efficiency, "efficiency"), ("targets", targets, "value")):
+        pre, post = (table.assign(settings=f'workload_args={{"norm": "{norm}"}}') for norm in ("pre", "post"))
+        if name == "efficiency":
+            for variant, fast in ((pre, "weak"), (post, "strong")):
+                variant.loc[variant.kind == fast, ["throughput", "throughput_low", "throughput_high"]] *= 2
+        both = pd.concat([pre, post]).drop(columns=["runs", "runs_base"], errors="ignore")
+        chapter.export(both, name, "Of two variants.", measure=measure, runs=())
+    execution(study, "laptop/03_scaling", chapter.close())
+    for template in ("paper", "proposal", "pitch"):
+        done = paper("new", f"my-{template}", "--study", "laptop", "--template", template)
+        assert done.exit_code == 0, done.output
+        source = (root / f"paper/my-{template}.md").read_text()
+        assert set(re.findall(r"norm=(\w+)", source)) == {"post"} and "with norm = [post]{.setting}" in source
+    pdf(root, "my-paper")
+    assert "norm target precision" in " ".join(text(root / "paper/build/my-paper.pdf").split())
+
+
 def test_calculations_by_hand_add_up() -> None:
     source = (document.FOLDER / "proposal.md.j2").read_text()
     (product,) = re.findall(r"(\[3\]\{\.plan\} nodes.*?)=\s*\[([\d.]+)\]", source, re.S)

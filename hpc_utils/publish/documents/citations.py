@@ -17,7 +17,7 @@ import pandas as pd
 import panflute as pf
 
 from hpc_utils import toml_config
-from hpc_utils.publish import formatting
+from hpc_utils.publish import cells, formatting
 from hpc_utils.publish.cells import UnknownCell
 
 from . import pandoc
