@@ -163,6 +163,7 @@ def test_every_template_fills_from_a_set_and_builds(root: Path) -> None:
 
 def test_the_numbers_of_a_text_are_of_one_variant_which_it_names(root: Path, study: Path) -> None:
     """... although the other one is the fastest on the weak curve."""
+    shutil.copy(ROOT / "paper/references.bib", root / "paper")
     efficiency = pd.read_csv(REFERENCE / "epyc-2core/tables/laptop-efficiency.csv")
     targets = pd.read_csv(REFERENCE / "epyc-2core/tables/laptop-targets.csv")
     chapter = Chapter("03_scaling", study="laptop", label="scaling")
