@@ -168,7 +168,7 @@ def write_draft(root: Path, results: Path, name: str, study: str = "", template:
             records.read_study(study, results)
         elif len(several := records.studies(results)) == 1:
             study = several[0].name
-        imported = identity.imported_sets(records.load(results, study=study).runs.hardware_id)
+        imported = identity.imported_sets(records.load(results, study=study or None).runs.hardware_id)
         content = {
             "study": study,
             "title": study or results.name,
