@@ -88,14 +88,17 @@ class Cited:
     exported: Exports
 
     def row(self, table: str, like: Row | None = None, **wanted: Any) -> Row:
-        """A row that fits: of several the one most equal to `like`, then the one on most ranks, then the fastest."""
+        """A row that fits: of several the one most equal to `like`, whose settings name its variant, too; then the one on most
+        ranks, then the fastest."""
         name = self._name(self.exported.tables, table)
         rows = _rows(self.alias, self.exported.tables[name], self.exported) if name in self.exported.tables else []
         rows = [row for row in rows if wanted.items() <= row.fields.items()]
         if rows:
             sizes = ("world_size", "throughput")
             fits = [(row.equal(like) if like else 0, *(row.fields.get(name, 0) for name in sizes)) for row in rows]
-            return replace(rows[fits.index(max(fits))], planned=True)
+            chosen = rows[fits.index(max(fits))]
+            settings = like.settings if like and like.fields else chosen.settings
+            return replace(chosen, planned=True, settings=settings)
         keys = ", ".join(f"{key}={value}" for key, value in wanted.items())
         return Row(f"{self.alias}:{name}", "", f"[{keys}]" * bool(keys), {}, planned=True)
 

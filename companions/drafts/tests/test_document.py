@@ -184,6 +184,13 @@ def test_the_numbers_of_a_text_are_of_one_variant_which_it_names(root: Path, stu
     assert "norm target precision" in " ".join(text(root / "paper/build/my-paper.pdf").split())
 
 
+def test_a_set_of_several_studies_has_a_draft(root: Path) -> None:
+    done = paper("new", "mine", "--results", str(REFERENCE / "shares"), "--template", "paper")
+    assert done.exit_code == 0, done.output
+    source = (root / "paper/mine.md").read_text()
+    assert re.search(r"shares:scaling-efficiency\.efficiency\[kind=strong, world_size=\d+, .*\]\|interval", source)
+
+
 def test_calculations_by_hand_add_up() -> None:
     source = (document.FOLDER / "proposal.md.j2").read_text()
     (product,) = re.findall(r"(\[3\]\{\.plan\} nodes.*?)=\s*\[([\d.]+)\]", source, re.S)
