@@ -12,7 +12,7 @@ from hpc_utils.records.study import Targets
 from .compare import scaled
 from .decide import Verdict, decide
 from .points import number
-from .scaling import LINE, headline, relative, unique, variation
+from .scaling import LINE, curve, headline, relative, unique, variation
 from .stats import Estimate
 from .table import tabled
 
@@ -52,6 +52,15 @@ def judge(table: pd.DataFrame, targets: Targets | None = None) -> pd.DataFrame:
         words = f"weak scaling: a step's time varies by at most {share:.0%} up to {ranks} ranks"
         rows += _judged(_weak(table, ranks), {"kind": "weak", "target": words, "required": share, "at_ranks": ranks})
     return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def sentences(judged: pd.DataFrame) -> list[str]:
+    """A sentence for each row of `judge`, with its curve."""
+    curves = [f" ({curve(row)})" if row["runs"] else "" for row in judged.to_dict("records")]
+    return [
+        f"{row.target}{name}: **{row.verdict}**. {row.why}"
+        for row, name in zip(judged.itertuples(), curves, strict=True)
+    ]
 
 
 def _strong(table: pd.DataFrame, ranks: int) -> pd.DataFrame:

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from hpc_utils.analyze import scaling
-from hpc_utils.analyze.targets import judge
+from hpc_utils.analyze.targets import judge, sentences
 from hpc_utils.records.study import NotApplicable, StudyIndex, StudyRun, Targets
 
 from .runs import study
@@ -88,6 +88,14 @@ def test_a_target_without_a_curve_has_its_row() -> None:
     (found,) = verdicts(study(weak={"1x2": 0.98})).to_dict("records")
     assert found["verdict"] == "not measured" and "`hpc study run`" in found["why"]
     assert math.isnan(found["value"])
+
+
+def test_a_sentence_names_the_variant() -> None:
+    runs = study(strong={"1x8": 0.9})
+    both = [runs.assign(run_id=runs.run_id + width, settings=f'workload_args={{"width": {width}}}') for width in "12"]
+    lines = [line for line in sentences(judge(scaling.efficiency(pd.concat(both)))) if line.startswith("strong")]
+    assert [("width=1" in line, "width=2" in line) for line in lines] == [(True, False), (False, True)]
+    assert any("not measured" in line for line in sentences(judge(scaling.efficiency(runs))))
 
 
 def test_a_study_s_own_targets_are_the_ones_judged() -> None:
