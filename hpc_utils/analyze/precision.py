@@ -34,7 +34,8 @@ def headline_ratios(records: Records, study: StudyIndex) -> pd.DataFrame:
     table = scaling.headline(scaling.efficiency(records.runs))
     efficiencies = table[table.world_size > 1]
     texts = [
-        f"efficiency on {row['world_size']:g} ranks ({scaling.curve(row)})" for row in efficiencies.to_dict("records")
+        f"efficiency on {ranks} ranks ({name})"
+        for ranks, name in zip(efficiencies.world_size, scaling.curve_names(efficiencies), strict=True)
     ]
     run_ids = [scaling.unique(*sides) for sides in efficiencies[scaling.BEHIND].to_numpy()]
     rows = scaled(efficiencies, "value", "efficiency").assign(compared=texts, runs=run_ids)

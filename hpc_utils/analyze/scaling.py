@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from hpc_utils.capability import PERIODS_OF_A_STEP
-from hpc_utils.records.identity import task
+from hpc_utils.records.identity import differing_settings, task
 
 from . import stats
 from .compare import beside, compare, quotient, ratios, scaled
@@ -365,12 +365,21 @@ def efficiency_ratio(runs: pd.DataFrame) -> pd.DataFrame:
     return pairs[[*LINE, *PLACE, *RATIO, "runs"]]
 
 
-def curve(row: Mapping[str, Any]) -> str:
-    """`strong, batch 768, resnet18 on cifar10, fp32`: the curve that a row belongs to."""
+def curve_names(table: pd.DataFrame) -> pd.Series:
+    """`strong, batch 768, resnet18 on cifar10, fp32, optimizer=adamw`: the curve of each row; its settings where others of the
+    same name differ in them."""
+    names = pd.Series([_curve_name(row) for row in table.to_dict("records")], table.index, dtype=object)
+    for _, settings in table.settings.groupby(names):
+        names[settings.index] += [f", {text}" * bool(text) for text in differing_settings(settings)]
+    return names
+
+
+def _curve_name(row: Mapping[str, Any]) -> str:
     batch = f"{row['batch']:g} a device" if row["kind"] == "weak" else f"batch {row['batch']:g}"
+    trained = task({**row, "settings": ""})
     work = ["whole epochs"] if row["kind"] == "weak" and pd.isna(row["steps_per_epoch"]) else []
     links = [] if pd.isna(row["link_gbit"]) else [f"{row['link_gbit']:g} Gbit/s"]
-    return ", ".join(filter(None, [row["kind"], batch, task(row), row["precision"], *work, *links]))
+    return ", ".join(filter(None, [row["kind"], batch, trained, row["precision"], *work, *links]))
 
 
 def baseline_text(baseline: str) -> str:
@@ -387,9 +396,9 @@ def sentences(table: pd.DataFrame) -> list[str]:
     """A sentence for each point of `efficiency` on several ranks, against the `headline` baseline."""
     many = headline(table[table.world_size > 1])
     return [
-        f"{curve(row._asdict())}: {row.world_size} ranks run at **{row.efficiency:.0%}** efficiency"
+        f"{name}: {row.world_size} ranks run at **{row.efficiency:.0%}** efficiency"
         f"{_interval(row, 'efficiency', '.0%')}, a speed-up of {row.speedup:.2f}{relative(row.baseline)}."
-        for row in many.itertuples()
+        for row, name in zip(many.itertuples(), curve_names(many), strict=True)
     ]
 
 

@@ -12,7 +12,7 @@ from hpc_utils.records.study import Targets
 from .compare import scaled
 from .decide import Verdict, decide
 from .points import number
-from .scaling import LINE, curve, headline, relative, unique, variation
+from .scaling import LINE, curve_names, headline, relative, unique, variation
 from .stats import Estimate
 from .table import tabled
 
@@ -56,10 +56,10 @@ def judge(table: pd.DataFrame, targets: Targets | None = None) -> pd.DataFrame:
 
 def sentences(judged: pd.DataFrame) -> list[str]:
     """A sentence for each row of `judge`, with its curve."""
-    curves = [f" ({curve(row)})" if row["runs"] else "" for row in judged.to_dict("records")]
+    curves = " (" + curve_names(judged[judged.runs.map(len) > 0]) + ")"
     return [
         f"{row.target}{name}: **{row.verdict}**. {row.why}"
-        for row, name in zip(judged.itertuples(), curves, strict=True)
+        for row, name in zip(judged.itertuples(), curves.reindex(judged.index, fill_value=""), strict=True)
     ]
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from hpc_utils.analyze import stats
-from hpc_utils.analyze.scaling import curve
+from hpc_utils.analyze.scaling import curve_names
 from hpc_utils.analyze.value import Value
 from hpc_utils.provenance.system import markdown_table
 from hpc_utils.records.identity import SAME, task
@@ -155,7 +155,7 @@ def _throughput(row: Row) -> str:
 
 
 WORKSHOP: dict[str, Writer] = {
-    "curve": curve,
+    "curve": plain("curve_name"),
     "devices": _devices,
     "nodes x ranks": plain("layout"),
     "batch per device": plain("batch_per_device"),
@@ -172,7 +172,7 @@ WORKSHOP: dict[str, Writer] = {
 
 def workshop(rows: pd.DataFrame) -> pd.DataFrame:
     """`analyze.scaling.workshop` as text, a column for each question, with 95 % intervals."""
-    return text_table(rows, WORKSHOP)
+    return text_table(rows.assign(curve_name=curve_names(rows)), WORKSHOP)
 
 
 COMPARISON: dict[str, Writer] = {

@@ -98,6 +98,14 @@ def flat_settings(text: str) -> dict[str, str]:
     return {name: value if isinstance(value, str) else json.dumps(value) for name, value in values.items()}
 
 
+def differing_settings(texts: Iterable[str]) -> list[str]:
+    """Of each text of `settings` (NaN: not recorded) those that not all of the texts have, as `optimizer=adamw, width=32`."""
+    recorded = (flat_settings(text) if isinstance(text, str) else {} for text in texts)
+    all_settings = [[f"{name}={value}" for name, value in values.items()] for values in recorded]
+    shared = set.intersection(*map(set, all_settings)) if all_settings else ()
+    return [", ".join(setting for setting in settings if setting not in shared) for settings in all_settings]
+
+
 def changed(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """`parameters` without the options that have their default."""
     defaults = FORMER | {name: field.default for name, field in RunConfig.model_fields.items()}

@@ -16,7 +16,7 @@ from matplotlib.ticker import FixedLocator, LogLocator, MaxNLocator, NullLocator
 
 from hpc_utils.analyze.points import SAME
 from hpc_utils.plural import counted
-from hpc_utils.records.identity import flat_settings
+from hpc_utils.records.identity import differing_settings
 
 from ..formatting import number
 from ..quantities import quantity
@@ -271,16 +271,7 @@ def apart(
     Points of such configurations form no common curve. A column that follows from those before it, or from those that are
     `labelled` already, is left out."""
     if "settings" in table:
-        setting_lists = [
-            [f"{name}={value}" for name, value in flat_settings(text).items()] for text in table.settings.fillna("")
-        ]
-        shared = set(setting_lists[0]).intersection(*setting_lists)
-        table = table.assign(
-            settings=[
-                ", ".join(setting for setting in row_settings if setting not in shared)
-                for row_settings in setting_lists
-            ]
-        )
+        table = table.assign(settings=differing_settings(table.settings))
     names = []
     configurations = len(table[[*labelled]].drop_duplicates()) if labelled else 1
     for name in columns:

@@ -49,8 +49,8 @@ def read_head(record_set: records.Records, index: StudyIndex) -> Head:
     runs = study_records.runs
     judged = targets.judge(scaling.efficiency(runs), index.scaling_targets)
     frames = (
-        scaling.outcome(runs, study_records.epochs),
-        judged[judged.runs.map(len) > 0],
+        _named(scaling.outcome(runs, study_records.epochs)),
+        _named(judged[judged.runs.map(len) > 0]),
         anomalies.find_anomalies(runs),
         pd.concat([points.unit_rates(runs), points.learned(runs, study_records.epochs)]),
     )
@@ -64,6 +64,11 @@ def read_head(record_set: records.Records, index: StudyIndex) -> Head:
     }
     precise = precision.sentence(precision.headline_ratios(study_records, index), index.precision)
     return Head(index, facts, *(frame.to_dict("records") for frame in frames), precise)
+
+
+def _named(rows: pd.DataFrame) -> pd.DataFrame:
+    """`rows` with `curve_name`."""
+    return rows.assign(curve_name=scaling.curve_names(rows))
 
 
 def bind(results: str | Path, study: str = "", output: Path | None = None) -> Path:
@@ -138,7 +143,7 @@ def write_report(output: Path, head: Head, evidence: Evidence, studies: Sequence
         if titles.count(chapter.title) > 1:
             chapter.label = f"{chapter.title} ({chapter.folder})"
     page = _templates().get_template("page.html.j2").render(
-        head=head, studies=studies, curve=tables.curve, task=task, baseline_text=scaling.baseline_text, quantity=formatting.quantity, chapters=bound, lookup=lookup, evidence=evidence,
+        head=head, studies=studies, task=task, baseline_text=scaling.baseline_text, quantity=formatting.quantity, chapters=bound, lookup=lookup, evidence=evidence,
         css=Markup((FOLDER / "page.css").read_text()), js=Markup((FOLDER / "page.js").read_text()),
     )  # fmt: skip
     write_text(output, page)
