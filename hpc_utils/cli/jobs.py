@@ -130,7 +130,11 @@ def plan(study, cluster_name, node_type, throughput, gpu, as_markdown, csv_file,
     has_steps = all(point["steps"] for point in points)
     for option, basis, given in (("--throughput", "stated", throughput), ("--like", "operations", peak)):
         if given and basis not in bases:
-            unknown = "no run of these models has counted operations" if has_steps else "the length of an epoch is not known"
+            unknown = (
+                "no run of these models has counted operations"
+                if has_steps
+                else "the length of an epoch is not known"
+            )
             tell(f"{option} has no effect: {unknown if is_unknown else 'all have a better basis'}")
     if is_unknown:
         remedy = f"give --throughput{' or --like' * (not peak)}" if has_steps else "set steps_per_epoch in the study"

@@ -84,7 +84,9 @@ def test_a_like_gpu_without_effect_is_explained(study: str, basis: list[str], wh
 
 
 @pytest.mark.parametrize(("steps", "basis"), [("steps_per_epoch = 10", "stated"), ("", "time limit")])
-def test_a_throughput_is_the_basis_of_an_own_workload_whose_steps_are_known(study: str, steps: str, basis: str) -> None:
+def test_a_throughput_is_the_basis_of_an_own_workload_whose_steps_are_known(
+    study: str, steps: str, basis: str
+) -> None:
     own = STUDY.replace('"resnet18"', '"tests.train.stacked:make"').replace('dataset = "cifar10"', steps)
     Path(study).write_text(own)
     said, hint = hpc_plan(study, "--cluster", "leonardo", "--throughput", "2500")

@@ -144,7 +144,12 @@ class Sets:
             if nearest_name := toml_config.nearest(cited.table, table_names, cutoff=SIMILAR):
                 raise UnknownCell(f"no table {cited.table}: did you mean {nearest_name}?")
             return
-        columns = {name for pages in exported if cited.table in pages.tables for name in cells.with_settings(pages.frame(cited.table))}
+        columns = {
+            name
+            for pages in exported
+            if cited.table in pages.tables
+            for name in cells.with_settings(pages.frame(cited.table))
+        }
         for name in (cited.column, *(key for key, _ in cited.keys)):
             if name and name not in columns:
                 raise UnknownCell(f"{cited.table} has no column {name!r}: {toml_config.hint(name, columns)}")
