@@ -14,12 +14,13 @@ import gc
 import importlib
 import importlib.util
 import pkgutil
+from pathlib import Path
 
 import click
 
-from hpc_utils import signals
+from hpc_utils import paths, signals
 
-from . import cluster, doctor, jobs, publish, run, study
+from . import cluster, common, doctor, jobs, publish, run, study
 
 SECTIONS = {
     "Run": (run.run, run.discard, run.params, doctor.doctor, doctor.diagnose, doctor.bench, run.data),
@@ -85,6 +86,10 @@ def main() -> None:
         100_000
     )  # most objects are created by imports and stay: frequent collection costs a fifth of the time
     signals.remember()  # SIGUSR1 may arrive before the run listens for it
+    here = Path.cwd()
+    clone = next((folder for folder in (here, *here.parents) if (folder / "hpc_utils/workspace.py").is_file()), None)
+    if clone and clone != paths.root():
+        common.warn(f"this is the hpc of {paths.root()}, whose notebooks and results it uses, not those of {clone}")
 
 
 for _command in (*(one for commands in SECTIONS.values() for one in commands), run.point):

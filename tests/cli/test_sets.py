@@ -25,6 +25,17 @@ def test_all_names_lead_to_one_folder_and_a_folder_here_stands_before_an_alias(
         common.result_set("lapto")
 
 
+def test_a_command_in_another_clone_says_whose_results_it_uses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not CliRunner().invoke(main, ["params"]).stderr
+    (tmp_path / "hpc_utils").mkdir()
+    (tmp_path / "hpc_utils/workspace.py").touch()
+    monkeypatch.chdir(tmp_path)
+    said = CliRunner().invoke(main, ["params"]).stderr
+    assert str(tmp_path) in said and str(paths.root()) in said
+
+
 def test_lists_name_a_set_by_its_alias() -> None:
     listed = CliRunner().invoke(main, ["export"]).output
     assert f"\nlaptop:{FIGURE}  " in listed and "\nrehearsal:" in listed
