@@ -123,6 +123,10 @@ def plan(study, cluster_name, node_type, throughput, gpu, as_markdown, csv_file,
     write = plan_table.markdown if as_markdown else plan_table.plain
     caption = f"{planned.study.title} on {cluster.title} ({node.name}): expected [low, high]"
     notes = [*plan_table.table_notes(table, peak), *(f"{line}." for line in planned.impossible)]
+    if variant.precision:
+        notes.append(
+            "The repeats are estimated from the present intervals; more follow where a ratio then is still wider."
+        )
     click.echo(write(plan_table.resource_table(table, total), notes, caption))
     print_ceilings(planned)
     bases = set(estimates.basis)

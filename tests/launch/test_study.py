@@ -478,8 +478,9 @@ def test_only_the_chosen_runs_are_to_do(write) -> None:
     assert {point.ranks for point in plan.points} == {1, 2}
     two = plan.to_do(only={"ranks": [2], "series": ["weak"]})
     assert {(r.layout.ranks, r.config.batch_per_device) for r in two} == {(2, 64)} and len(two) < len(plan.to_do())
-    with pytest.raises(studies.StudyError, match="ranks=64; it is 1 or 2"):
-        plan.to_do(only={"ranks": [64]})
+    for name, value, message in (("ranks", 64, "ranks=64; it is 1 or 2"), ("rank", 2, "no rank: did you mean ranks")):
+        with pytest.raises(studies.StudyError, match=message):
+            plan.to_do(only={name: [value]})
 
 
 def test_a_repeat_of_which_a_part_is_complete_has_the_command_that_measures_it_again(write) -> None:
