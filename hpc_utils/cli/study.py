@@ -53,16 +53,20 @@ def study_plan(name, only, variant):
     """List the runs of a study, and which are complete."""
     from hpc_utils.launch import study as studies
     from hpc_utils.launch.target import Target
+    from hpc_utils.records import identity
 
     target = Target.here(variant)
     plan = studies.plan(name, target, further=planned_repeats(name, target))
     for line in plan.impossible:
         click.secho(line, dim=True)
-    states = {run.run_id: run.state for run in plan.selected(only)}
+    chosen = plan.selected(only)
+    states = {run.run_id: run.state for run in chosen}
+    settings = [identity.settings(identity.measured(run.config, run.layout.ranks)) for run in chosen]
+    apart = dict(zip(states, identity.differing_settings(settings), strict=True))
     todo = [run.run_id for run in plan.to_do(only=only)]
     damaged = [run for run in todo if states[run] == "complete"]
     for run, state in (states | dict.fromkeys(damaged, "damaged")).items():
-        click.echo(f"{state:10} {run}")
+        click.echo(f"{state:10} {run}  {apart[run]}".rstrip())
     counts = f"{counted(len(states), 'run')}, {len(states) - len(todo)} complete, {len(todo)} to do"
     counts += f", {len(damaged)} of them damaged" * bool(damaged) + f": `{plan.command}`" * bool(todo and not only)
     click.echo("\n".join([counts, *plan.changes()]))
