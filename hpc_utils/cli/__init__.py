@@ -56,7 +56,7 @@ class Commands(click.Group):
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except KeyboardInterrupt:
-            click.secho("interrupted", fg="yellow", err=True)
+            click.secho("interrupted: the same command goes on", fg="yellow", err=True)
             context.exit(130)
         except Exception as error:
             code, message = getattr(error, "exit_code", None), str(error)
