@@ -178,6 +178,11 @@ class Devices:
         """Whether kernels named as 16 bits (or 8) take most of the time in matrices."""
         return self.class_share(MATRIX, kernels.HALF) > self.class_share(MATRIX) / 2
 
+    @property
+    def compiled(self) -> bool:
+        """Whether torch.compile wrote some of the kernels."""
+        return any(name.startswith(("triton_poi_", "triton_red_", "triton_per_")) for name in self.kernel_ns)
+
     def evidence(self) -> list[Evidence]:
         """What decides, in the order of the thresholds, then further measurements."""
         shares = self.shares
@@ -242,6 +247,11 @@ class Counters:
     def moving(self) -> bool | None:
         """Whether the memory's bandwidth is nearer to its peak than the SMs are to theirs; None: not known."""
         return None if math.isnan(self.dram + self.sm) else self.dram > self.sm
+
+    @property
+    def compiled(self) -> bool:
+        """Whether torch.compile wrote some of the kernels."""
+        return any(name.startswith(("triton_poi_", "triton_red_", "triton_per_")) for name in self.kernel_ns)
 
     def evidence(self) -> list[Evidence]:
         return [

@@ -420,7 +420,8 @@ def launching(devices: Devices) -> Loss | None:
     advice += saving(updating, "a fused optimizer (fused=True)")
     if not devices.replayed and devices.device_name != "CPU":
         advice += saving((share if late is None else late) - returned, STEP_GRAPH)
-    advice += saving(share - returned - updating - zeroing, "torch.compile: fewer kernels to launch")
+    if not devices.compiled:
+        advice += saving(share - returned - updating - zeroing, "torch.compile: fewer kernels to launch")
     advice += saving(share - returned, "a larger batch per device: as many launches for more work")
     advice += [*unfused_attention(devices), *narrower(devices)]
     return Loss(Bound.LAUNCH, share, _idle_margin(busy), "waiting for launches", advice=advice, doubts=doubts)
@@ -510,7 +511,8 @@ def balanced(devices: Devices, margin: float, doubts: Sequence[Doubt]) -> Loss:
         "copying": shares["copies"] + shares["moves"],
     }
     advice = saving(parts["waiting for data"], DECODED)
-    advice += saving(parts["otherwise idle"], "torch.compile or a larger batch: fewer launches for the same work")
+    fewer = "a larger batch" if devices.compiled else "torch.compile or a larger batch"
+    advice += saving(parts["otherwise idle"], f"{fewer}: fewer launches for the same work")
     advice += [*sending(parts["exposed communication"], devices)[:1], *computing(devices)]
     ordered = sorted(parts, key=lambda part: -parts[part])
     reason = "no part is beyond its threshold: " + ", ".join(

@@ -347,9 +347,9 @@ def test_the_sharded_training_beside_the_project() -> None:
     assert not any(word in actions(found) for word in ("bucket", "hook", "no_sync"))
 
 
-def launched(path: Path, *phases: tuple[str, int, int]) -> Verdict:
+def launched(path: Path, *phases: tuple[str, int, int], kernel: str = HALF_GEMM) -> Verdict:
     """Steps of 20 ms: a kernel of 20 us every 100 us, launched 5 us before it starts."""
-    trained(path, [(HALF_GEMM, 100 * n, 20, {"launch": 100 * n - 5}) for n in range(200)])
+    trained(path, [(kernel, 100 * n, 20, {"launch": 100 * n - 5}) for n in range(200)])
     content = json.loads(path.read_text())
     for step in range(6):
         for name, start, length in phases:
@@ -365,6 +365,8 @@ def test_a_try_is_bounded_by_its_phase_and_the_largest_is_first(tmp_path: Path) 
     assert saved["zero_grad(set_to_none=True):"] == pytest.approx(0.2, abs=2e-3)
     assert saved["torch.compile:"] == pytest.approx(0.8 * 13 / 20, abs=2e-3)
     assert list(saved.values()) == sorted(saved.values(), reverse=True)
+    compiled = launched(tmp_path / "trace.json", *phases, kernel="triton_poi_fused_add_relu_1")
+    assert compiled.bound == Bound.LAUNCH and "torch.compile" not in actions(compiled)
     fused = launched(tmp_path / "trace.json", phases[1])
     [advised] = [proposal for proposal in fused.advice if "fused" in proposal.action]
     assert 1 - 1 / advised.at_most == pytest.approx(0.08, abs=2e-3)
