@@ -15,6 +15,7 @@ from .kernels import KernelClass
 from .phases import Phase
 from .timeline import COMMUNICATION, COMPUTE, MEMORY, TO_DEVICE, UNKNOWN, Events, world
 from .verdict import (
+    BRIEF,
     EFFICIENCY,
     EXPOSED,
     FORWARD,
@@ -73,7 +74,7 @@ class Devices:
         replayed: whether CUDA graphs start most of the work: more than `MANY` operations a launch.
         kernels: compute kernels, of the device with fewest. median_kernel: ns, of compute kernels.
         kernel_ns: of compute kernels by name.
-        exposed_ns: of communication where nothing is computed, by kind of collective and whether its name says 16 bits. calls: by kind.
+        brief: all-reduces shorter than `BRIEF`. exposed_ns: of communication where nothing is computed, by kind of collective and whether its name says 16 bits. calls: by kind.
             Kinds are those of `kernels.collective`; "activations": all-reduces that forward passes launch, too (tensor parallelism).
     """
 
@@ -108,6 +109,7 @@ class Devices:
         self.median_kernel = float(np.median(medians)) if medians else 0.0
         self.kernel_ns = kernels.kernel_ns(timelines)
         self.exposed_ns, self.calls = Counter(), Counter()
+        self.brief = 0
         for timeline in timelines:
             sends = timeline.ops.of_kind(COMMUNICATION)
             in_forward = intervals.holds(sends.launched, phases.windows(timeline.ranges, Phase.FORWARD))
@@ -117,6 +119,8 @@ class Devices:
                 if kind == "all_reduce" and np.mean(in_forward[chosen]) > FORWARD:
                     kind = "activations"
                 self.calls[kind] += np.count_nonzero(chosen)
+                if kind == "all_reduce":
+                    self.brief += np.count_nonzero((sends.end - sends.start)[chosen] < BRIEF)
                 narrow = kernels.precision(sends.names[number]) in kernels.HALF
                 self.exposed_ns[kind, narrow] += intervals.outside(
                     sends.where(chosen).union(), timeline.ops.union(COMPUTE)
@@ -133,6 +137,11 @@ class Devices:
     def marked_steps(self) -> int:
         """The fewest steps that any device with marked steps has; 0: none are marked."""
         return min(filter(None, map(len, self.steps)), default=0)
+
+    @property
+    def brief_per_step(self) -> int:
+        """`brief` all-reduces of a device in a step; 0 where no steps are marked."""
+        return self.marked_steps and round(self.brief / self.marked_steps / len(self.timelines))
 
     def pauses(self, place: int | None = None) -> list[tuple[str, int]]:
         """What the hosts were in during long gaps, as `breakdown` names it, and its ns, the longest first; of one device if given."""

@@ -32,6 +32,7 @@ from .verdict import (
     LONG_GAP,
     LOW_INTENSITY,
     MANY,
+    MANY_BRIEF,
     SHORT_KERNEL,
     SLOWED,
     STEPS,
@@ -68,8 +69,10 @@ ALL_REDUCE, SHARDED, ALL_TO_ALL = ["all_reduce"], ["all_gather", "reduce_scatter
 KEPT = "where memory allows, keep parameters from forward to backward: no second all-gather (reshard_after_forward=False)"
 HIDING = "hide more of it behind the backward pass: smaller or larger buckets (bucket_mb)"
 SIXTEEN = "send gradients in 16 bits: half the bytes (DDP's bf16 compression hook)"
+JOINED = "join gradients into buckets, as DDP does: {} all-reduces a step are shorter than 0.05 ms"
 NO_SYNC = "add up the gradients of {} batches before each all-reduce (no_sync)"
 TRIES = [
+    (ALL_REDUCE, 1, JOINED),
     (ALL_REDUCE, None, HIDING),
     (ALL_REDUCE, 1 / 2, SIXTEEN),
     (ALL_REDUCE, 1 / 2, NO_SYNC),
@@ -295,6 +298,8 @@ def communicating(share: float, advice: Sequence[Advice], *doubts: Doubt) -> Los
 def sending(share: float, devices: Devices) -> list[Advice]:
     uncovered = devices.shares["computing"] - (devices.shares["overlapped"] or 0.0)
     advice = []
+    one_by_one = devices.brief_per_step > MANY_BRIEF
+    applies = {KEPT: devices.gathered_twice, JOINED: one_by_one, HIDING: not one_by_one}
     for kinds, part, action in TRIES:
         touched = sum(
             ns
@@ -304,9 +309,10 @@ def sending(share: float, devices: Devices) -> list[Advice]:
         touched *= share / max(devices.exposed_ns.total(), 1)
         if action == NO_SYNC:
             part = 1 - 1 / devices.batches
-        if action != KEPT or devices.gathered_twice:
+        if applies.get(action, True):
             saved = touched * part if part else min(touched, uncovered)
-            advice += saving(saved, action.format(devices.batches))
+            number = devices.brief_per_step if action == JOINED else devices.batches
+            advice += saving(saved, action.format(number))
     return advice
 
 
