@@ -47,6 +47,8 @@ COLUMNS = {
     "eff_weak": "T_step(1) / T_step(N) at a fixed batch per device, likewise; both empty: on no curve, or not comparable",
     # Further ones, which tell the rows apart
     "run_id": "the run, by which `hpc verify` repeats it",
+    "workload": "what was trained",
+    "settings": "its options that are not the defaults and have no column",
     "parallel": "none (no process group), ddp, zero1, fsdp, or own (as the workload does it)",
     "precision": "fp32, tf32, bf16 or fp16",
     "repeat": "which repeat of the configuration",

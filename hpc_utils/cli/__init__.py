@@ -86,8 +86,8 @@ def main() -> None:
         100_000
     )  # most objects are created by imports and stay: frequent collection costs a fifth of the time
     signals.remember()  # SIGUSR1 may arrive before the run listens for it
-    here = Path.cwd()
-    clone = next((folder for folder in (here, *here.parents) if (folder / "hpc_utils/workspace.py").is_file()), None)
+    folder = Path.cwd()
+    clone = next((place for place in (folder, *folder.parents) if (place / "hpc_utils/workspace.py").is_file()), None)
     if clone and clone != paths.root():
         common.warn(f"this is the hpc of {paths.root()}, whose notebooks and results it uses, not those of {clone}")
 

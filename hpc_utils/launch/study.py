@@ -208,11 +208,11 @@ class Plan:
             )
             for point in self.points
         ]
-        for asked, chosen in only.items():
-            name = asked.removeprefix("workload_args.")
+        for option, chosen in only.items():
+            name = option.removeprefix("workload_args.")
             names = {known for _, options in points for known in options}
             if name not in names:
-                raise StudyError(f"{self.name}: its runs have no {asked}: {toml_config.hint(name, names)}")
+                raise StudyError(f"{self.name}: its runs have no {option}: {toml_config.hint(name, names)}")
             values = list(dict.fromkeys(str(options.get(name)) for _, options in points))
             points = [point for point in points if point[1].get(name) in chosen]
             if not points:

@@ -56,6 +56,7 @@ def test_the_columns_are_those_that_the_course_asks_for_and_a_row_is_its_record(
     row = rows[(rows.world_size == 2) & (rows.precision == "fp32") & (rows.global_batch == 512)].iloc[3]
     own = epochs[(epochs.run_id == row.run_id) & (epochs.epoch == row.epoch)].iloc[0]
     assert (row.time_epoch_s, row.images_per_sec) == (own.seconds, own.throughput)
+    assert row.workload == "cnn" and "epochs=" in row.settings
     assert (row.train_top1, row.val_top1, row.per_gpu_batch) == (own.train_accuracy, own.test_accuracy, 256)
     parts = {"dl": "data", "fw": "forward", "bw": "backward", "comm": "comm"}
     for ours, theirs in parts.items():
