@@ -360,12 +360,14 @@ def retry(study):
         if task.run_id and state(paths.runs() / task.run_id) != "complete"
     }.values()
     connect(any(submission.is_rehearsed for submission in unfinished))
+    run_ids = {task.run_id for submission in submitted for task in submission.tasks}
     resubmitted = set()
     for submission in unfinished:
         cluster = as_rehearsed(clusters.read_cluster(submission.cluster))
         draft, resubmission = submitting.submit(
-            submission.source, cluster, submission.node_type, **submission.selection
-        )
+            submission.source, cluster, submission.node_type, **submission.selection,
+            submitted=run_ids,
+        )  # fmt: skip
         if resubmission:
             resubmitted.add(submission.index)
             click.echo(f"{submission.index}: {draft.runs} submitted again: {', '.join(resubmission.job_ids)}")

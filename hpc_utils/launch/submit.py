@@ -14,7 +14,7 @@ import json
 import re
 import shlex
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -274,13 +274,15 @@ def draft(
     queued: Mapping[str, str],
     variant: Variant = PLAIN,
     further: Mapping[str, int] = MappingProxyType({}),
+    submitted: Collection[str] = (),
     in_turn: bool = False,
     **again: Any,
 ) -> Draft:
     """Find the missing runs, and with `again` those of `study.Plan.to_do`; nothing is written or submitted.
 
     Args:
-        queued: as of `queued()`. further: as of `study.plan`. in_turn: one job makes
+        queued: as of `queued()`. further: as of `study.plan`. submitted: runs of earlier submissions; those that are further
+            repeats remain in the plan. in_turn: one job makes
             all runs of a repeat, which take turns (`turns`), where they can.
 
     Raises:
@@ -290,7 +292,7 @@ def draft(
     target = target_on(cluster, node, Path(name).stem, variant)
     if in_turn:
         target = replace(target, command=f"{target.command} --turns")
-    plan = study.plan(name, target, queued=queued, further=further)
+    plan = study.plan(name, target, queued={*queued, *submitted}, further=further)
     plan.require_points(cluster.title)
     missing = plan.to_do(**again)
     run_ids = {r.run_id for r in plan.requests}

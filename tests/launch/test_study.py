@@ -504,6 +504,23 @@ def test_a_retry_submits_what_was_submitted(write, monkeypatch, tmp_path: Path, 
     assert {one.index for one in submissions("m")} == {"m-cluster-cpu"} and not submissions("mine")
 
 
+def test_a_retry_includes_further_repeats(write, monkeypatch, tmp_path: Path) -> None:
+    """... that a precision asked for when they were submitted."""
+    numbers = itertools.count(1)
+    monkeypatch.setattr(slurm_commands, "sbatch", lambda *_, **__: str(next(numbers)))
+    monkeypatch.setattr(slurm_commands, "jobs", lambda ids: {})
+    cluster = tmp_path / "cluster.toml"
+    cluster.write_text(CLUSTER)
+    submit = ["submit", write(GOOD), "--cluster", str(cluster), "--repeats", "1"]
+    output(*submit, "--only", "repeat=1")
+    first = submissions()[0].tasks[0].run_id
+    monkeypatch.setattr(common, "further_repeats", lambda index, precision, most: {first: 2} if precision else {})
+    output(*submit, "--precision", "0.01", "--only", "repeat=2")
+    output("retry")
+    groups = [[task.run_id for task in one.tasks] for one in submissions()]
+    assert groups[3] == groups[1] and len(groups[1]) == 2, "the further repeat, and the report"
+
+
 def test_a_retry_asks_for_the_runs_of_each_submission_and_for_no_others(write, monkeypatch, tmp_path: Path) -> None:
     numbers = itertools.count(1)
     monkeypatch.setattr(slurm_commands, "sbatch", lambda *_, **__: str(next(numbers)))
