@@ -257,11 +257,6 @@ class Counters:
         """Whether the memory's bandwidth is nearer to its peak than the SMs are to theirs; None: not known."""
         return None if math.isnan(self.dram + self.sm) else self.dram > self.sm
 
-    @property
-    def compiled(self) -> bool:
-        """Whether torch.compile wrote some of the kernels."""
-        return any(name.startswith(("triton_poi_", "triton_red_", "triton_per_")) for name in self.kernel_ns)
-
     def evidence(self) -> list[Evidence]:
         return [
             percent("kernel efficiency, of the nearest peak", self.efficiency, ">", EFFICIENCY),
