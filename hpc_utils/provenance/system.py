@@ -123,7 +123,7 @@ def _natural(text: str) -> list[tuple[bool, str]]:
 
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """The table's lines and an empty line."""
-    lines = [header, ["---"] * len(header), *rows]
+    lines = [header, [":--"] * len(header), *rows]
     return [*(f"| {' | '.join(map(_cell, line))} |" for line in lines), ""]
 
 

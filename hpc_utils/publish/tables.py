@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from html import escape
 from numbers import Number
 from typing import Any
@@ -60,29 +61,39 @@ def readable(data: pd.DataFrame, columns: Sequence[str] = (), measure: str = "")
     headings = [_heading(name, data[name], name == by_row) for name in names]
     rows = data.head(MOST_ROWS).to_dict("records")
     cells = pd.DataFrame([[_cell(row, name, name == by_row) for name in names] for row in rows], columns=headings)
-    html = _folded(cells)
-    for name, heading in zip(names, headings, strict=True):
-        html = html.replace(f"<th>{heading}</th>", f'<th title="{quantity(name).means}">{heading}</th>', 1)
+    by_heading = dict(zip(headings, names, strict=True))
+    words = [heading for heading, name in by_heading.items() if not pd.api.types.is_numeric_dtype(data[name])]
+    html = _folded(cells, words)
+    for heading, name in by_heading.items():
+        shown = re.escape(escape(heading))
+        html = re.sub(f"<th([^>]*>{shown}</th>)", rf'<th title="{quantity(name).means}"\1', html, count=1)
     more = f"\n({len(data) - MOST_ROWS} further rows)" if len(data) > MOST_ROWS else ""
     return html + more, cells.to_string(index=False) + more
 
 
-def _folded(cells: pd.DataFrame) -> str:
+def _folded(cells: pd.DataFrame, words: Container[str]) -> str:
     equal = cells.nunique().eq(1) if cells.shape[1] > MOST_COLUMNS and len(cells) > 1 else []
     common = [f"{heading} {escape(values.iloc[0])}" for heading, values in cells.loc[:, equal].items()]
     line = f"<p>In all rows: {', '.join(common)}.</p>" if common else ""
     cells = cells.drop(columns=cells.columns[equal])
-    html = line + _html(cells.iloc[:, :MOST_COLUMNS])
+    html = line + _html(cells.iloc[:, :MOST_COLUMNS], words)
     if cells.shape[1] > MOST_COLUMNS:
         further = cells.iloc[:, [0, *range(MOST_COLUMNS, cells.shape[1])]]
         names = ", ".join(further.columns[1:])
-        html += f"<details><summary>Further columns: {names}</summary>{_html(further)}</details>"
+        html += f"<details><summary>Further columns: {names}</summary>{_html(further, words)}</details>"
     return html
 
 
-def _html(cells: pd.DataFrame) -> str:
-    with pd.option_context("display.max_colwidth", None):
-        return cells.to_html(index=False, escape=True, border=0)
+def _html(cells: pd.DataFrame, words: Container[str]) -> str:
+    """The columns with the headings `words` are aligned to the left, and numbers, by the page's style, to the right."""
+    styles = [' style="text-align: left"' * (heading in words) for heading in cells]
+
+    def line(tag: str, texts: Iterable[str]) -> str:
+        inner = (f"<{tag}{style}>{escape(text)}</{tag}>" for style, text in zip(styles, texts, strict=True))
+        return f"<tr>{''.join(inner)}</tr>"
+
+    body = "\n".join(line("td", row) for row in cells.to_numpy())
+    return f'<table class="dataframe">\n<thead>{line("th", cells)}</thead>\n<tbody>\n{body}\n</tbody>\n</table>'
 
 
 def _heading(column: str, values: pd.Series, by_row: bool) -> str:

@@ -36,7 +36,7 @@ def test_a_table_survives_markdown_and_csv() -> None:
     assert len(lines) == len(table) == 6
     assert {line.count(" | ") for line in (head, *lines)} == {len(table.columns) - 1} and set(rule) == set("| -")
     assert pd.read_csv(io.StringIO(table.to_csv(index=False)), dtype=str).equals(table)
-    assert tables.markdown(pd.DataFrame({"a|b": ["c|d"]})) == "| a\\|b |\n| --- |\n| c\\|d |"
+    assert tables.markdown(pd.DataFrame({"a|b": ["c|d"]})) == "| a\\|b |\n| :-- |\n| c\\|d |"
 
 
 def test_a_shown_table_has_units_intervals_and_no_ids() -> None:
@@ -49,6 +49,7 @@ def test_a_shown_table_has_units_intervals_and_no_ids() -> None:
     html, text = tables.readable(data)
     cells = [cell.get_text() for cell in BeautifulSoup(html, "html.parser").select("th, td")]
     assert cells[:4] == ["kind", "efficiency (%)", "wall time", "batch"]
+    assert html.count("text-align: left") == 3, "the texts"
     assert cells[4:8] == ["strong", "85 [70,\xa095]", "7.50\xa0s", "1,536"] and cells[8:11] == ["–", "–", "2.50\xa0h"]
     assert 'title="speed-up over ranks' in html and text.count("\n") == 2
     assert tables.readable(data, ["batch"])[1].split() == ["batch", "1,536", "8"]

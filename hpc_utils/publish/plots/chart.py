@@ -33,18 +33,18 @@ class Chart:
 
 
 def charted(
-    name: str, caption: str, intervals: bool = True
+    name: str, caption: str, *, intervals: bool = True, ratios: bool = False
 ) -> Callable[[Callable[..., Figure]], Callable[..., Chart]]:
     """A function that draws its first argument, a frame, returns a `Chart` of this name and caption, with a legend and a note on
-    its intervals, if it draws `intervals`; without a figure if the frame is empty."""
+    its intervals, if it draws `intervals`, of `ratios`; without a figure if the frame is empty."""
 
     def decorate(draw: Callable[..., Figure]) -> Callable[..., Chart]:
         @functools.wraps(draw)
         def drawn(data: pd.DataFrame, *arguments: object, **options: object) -> Chart:
             if data.empty:
                 return Chart(None, data, name, caption)
-            figure = drawing.finished(draw(data, *arguments, **options), data if intervals else None)
-            return Chart(figure, data, name, caption)
+            note = drawing.interval(data, ratios=ratios) if intervals and "repeats" in data else ""
+            return Chart(drawing.finished(draw(data, *arguments, **options), note), data, name, caption)
 
         return drawn
 

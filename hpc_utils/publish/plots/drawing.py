@@ -213,8 +213,8 @@ def named_rows(axes: Axes, names: Iterable[str], **look: Any) -> None:
 # -- legends and notes ----------------------------------------------------------------------------------------
 
 
-def finished(figure: Figure, data: pd.DataFrame | None = None) -> Figure:
-    """`figure` with one legend above all panels, and a note on the intervals of `data`, if it has the column `repeats`."""
+def finished(figure: Figure, note: str = "") -> Figure:
+    """`figure` with one legend above all panels, and a note."""
     handles: dict[str, Any] = {}
     for axes in figure.axes:
         if axes.get_legend() is None:
@@ -229,8 +229,8 @@ def finished(figure: Figure, data: pd.DataFrame | None = None) -> Figure:
         figure.set_figheight(figure.get_figheight() + 0.17 * further)
         look = {"handlelength": 1.8, "columnspacing": 1.2}
         figure.legend([handles[name] for name in names], names, loc="outside upper center", ncols=columns, **look)
-    if data is not None and "repeats" in data:
-        style.mark(figure, interval(data))
+    if note:
+        style.mark(figure, note)
     return figure
 
 
@@ -239,10 +239,11 @@ def legend_above(axes: Axes, **look: Any) -> None:
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), **look)
 
 
-def interval(table: pd.DataFrame) -> str:
-    """What the bars of the table's rows mean, by its columns `repeats` and `rounds`."""
-    repeats = _span(table.repeats)
-    if "rounds" in table and (table.rounds > 0).any():
+def interval(table: pd.DataFrame, *, ratios: bool = False) -> str:
+    """What the bars of the table's rows mean: of `ratios` by its columns `repeats` and `rounds`; of other values in a table of
+    ratios, which may have fewer repeats, by `runs`."""
+    repeats = _span(table.repeats if ratios or "rounds" not in table else table.runs.map(len))
+    if ratios and "rounds" in table and (table.rounds > 0).any():
         return f"mean ratio within a round and its 95 % interval: {_span(table.rounds)} rounds in {repeats} repeats"
     if repeats in ("", "1"):
         return "single runs"

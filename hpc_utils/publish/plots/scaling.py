@@ -49,7 +49,7 @@ def times(table: pd.DataFrame) -> Figure:
     return _curves(headline(table), "step_seconds", "epoch_seconds")
 
 
-@charted("speedup", "Speed-up against the number of ranks.")
+@charted("speedup", "Speed-up against the number of ranks.", ratios=True)
 def speedup(table: pd.DataFrame) -> Figure:
     """Speed-up against ranks, and the ideal N. `table`: `scaling.efficiency`."""
     return _curves(headline(table), "speedup")
@@ -58,6 +58,7 @@ def speedup(table: pd.DataFrame) -> Figure:
 @charted(
     "efficiency",
     "Strong and weak scaling efficiency against the number of ranks; over no group: over one process without a process group.",
+    ratios=True,
 )
 def efficiency(table: pd.DataFrame, targets: Targets | None = None) -> Figure:
     """Strong and weak scaling efficiency, and a study's `targets`. `table`: `scaling.efficiency`.
@@ -70,6 +71,7 @@ def efficiency(table: pd.DataFrame, targets: Targets | None = None) -> Figure:
 @charted(
     "ceiling",
     "Efficiency of strong scaling, and its ceiling: what small batches lose, and what communication and waiting do.",
+    ratios=True,
 )
 def ceiling(table: pd.DataFrame, targets: Targets | None = None) -> Figure:
     """Strong scaling efficiency and its ceiling, and a study's `targets`; the areas are what is lost. `table`: `ceiling.losses`

@@ -54,6 +54,14 @@ def test_each_curve_stands_with_its_layouts_and_intervals(table, draw: str, labe
     assert getattr(plots, draw)(table.iloc[:0]).figure is None
 
 
+@pytest.mark.parametrize(("draw", "is_ratio"), [("throughput", False), ("times", False), ("efficiency", True)])
+def test_only_ratios_are_of_rounds(runs: pd.DataFrame, draw: str, is_ratio: bool) -> None:
+    blocks = [{(str(repeat), turn): 1 + turn % 3 / 100 for turn in range(40)} for repeat in runs.repeat]
+    chart = getattr(plots, draw)(scaling.efficiency(runs.assign(blocks=blocks)))
+    note = " ".join(chart.figure.get_supxlabel().split())
+    assert note.startswith("mean ratio" if is_ratio else "median") and note.endswith("3 repeats")
+
+
 def test_ideals_are_proportional_or_flat(table) -> None:
     one = table[(table.world_size == 1) & (table.baseline == "none") & (table.precision == "fp32")].iloc[0]
 
