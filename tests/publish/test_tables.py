@@ -34,7 +34,7 @@ def test_a_table_survives_markdown_and_csv() -> None:
     assert table.curve[0] == "weak, 100 a device, cnn on digits, fp32"
     head, rule, *lines = tables.markdown(table).splitlines()
     assert len(lines) == len(table) == 6
-    assert {line.count(" | ") for line in (head, *lines)} == {len(table.columns) - 1} and set(rule) == set("| -")
+    assert {line.count(" | ") for line in (head, *lines)} == {len(table.columns) - 1} and set(rule) == set("| :-")
     assert pd.read_csv(io.StringIO(table.to_csv(index=False)), dtype=str).equals(table)
     assert tables.markdown(pd.DataFrame({"a|b": ["c|d"]})) == "| a\\|b |\n| :-- |\n| c\\|d |"
 
