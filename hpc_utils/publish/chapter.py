@@ -30,13 +30,18 @@ from hpc_utils.analyze.table import KEY, Table
 from hpc_utils.plural import counted
 from hpc_utils.records import atomic, fingerprint, identity
 from hpc_utils.records.study import StudyIndex, Targets
-from hpc_utils.source_code import is_own
 
 from . import exports, tables
 from .exports import BEHIND, ExportError
 from .plots import drawing, style
 from .plots.chart import Chart
 from .quantities import unit_of
+
+# The columns that tell what a row is of.
+ROW = {
+    *identity.SAME, *identity.POINT,
+    "kind", "batch", "baseline", "layout", "epochs", "metric", "statistic", "target", "finding",
+}  # fmt: skip
 
 
 class Chapter:
@@ -143,15 +148,15 @@ class Chapter:
 
     def display(self, data: pd.DataFrame, columns: str | Sequence[str] = (), *, missing: str = "") -> None:
         """Show a table without exporting it, or some of its `columns` (names separated by spaces), with units and intervals; of an
-        empty one what to measure (`missing`)."""
+        empty one what to measure (`missing`). Rows that differ in settings alone have these in front."""
         if data.empty:
             self.not_measured(missing)
             return
         columns = columns.split() if isinstance(columns, str) else columns
         measure = _described(data).measure
-        if columns and "settings" in data and data.workload.dropna().map(is_own).any():
-            data, _ = drawing.apart(data)
-            columns = [*columns, *["settings"] * (data.settings.nunique() > 1)]
+        if columns and "settings" in data:
+            data, names = drawing.apart(data, [name for name in columns if name in ROW], ["settings"])
+            columns = [*names, *columns]
         html, text = tables.readable(data, columns, measure)
         display({"text/html": html, "text/plain": text}, raw=True)
 
@@ -161,7 +166,7 @@ class Chapter:
         stem = self.results / "tables" / self.name(name)
         atomic.write_text(stem.with_suffix(".md"), tables.markdown(data) + "\n")
         atomic.write_text(stem.with_suffix(".tex"), tables.latex(data, caption))
-        display(Markdown(tables.markdown(data)))
+        display({"text/html": tables.html(data, data.columns), "text/plain": tables.markdown(data)}, raw=True)
 
     def not_measured(self, missing: str) -> None:
         """Show that there is no measurement, and what makes one (`missing`). If that starts with a command, which measures what this

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from numbers import Number
 from typing import Any
@@ -26,6 +26,7 @@ Row = Mapping[str, Any]
 Writer = Callable[[Row], str]
 MOST_ROWS = 60  # of a shown table
 MOST_COLUMNS = 8
+MOST_LETTERS = 24  # of a text, in a line of a cell
 
 
 def text_table(rows: pd.DataFrame, columns: Mapping[str, Writer]) -> pd.DataFrame:
@@ -63,30 +64,33 @@ def readable(data: pd.DataFrame, columns: Sequence[str] = (), measure: str = "")
     cells = pd.DataFrame([[_cell(row, name, name == by_row) for name in names] for row in rows], columns=headings)
     by_heading = dict(zip(headings, names, strict=True))
     words = [heading for heading, name in by_heading.items() if not pd.api.types.is_numeric_dtype(data[name])]
-    html = _folded(cells, words)
+    table = _folded(cells, words)
     for heading, name in by_heading.items():
         shown = re.escape(escape(heading))
-        html = re.sub(f"<th([^>]*>{shown}</th>)", rf'<th title="{quantity(name).means}"\1', html, count=1)
+        table = re.sub(f"<th([^>]*>{shown}</th>)", rf'<th title="{quantity(name).means}"\1', table, count=1)
     more = f"\n({len(data) - MOST_ROWS} further rows)" if len(data) > MOST_ROWS else ""
-    return html + more, cells.to_string(index=False) + more
+    return table + more, cells.to_string(index=False) + more
 
 
-def _folded(cells: pd.DataFrame, words: Container[str]) -> str:
+def _folded(cells: pd.DataFrame, words: Sequence[str]) -> str:
     equal = cells.nunique().eq(1) if cells.shape[1] > MOST_COLUMNS and len(cells) > 1 else []
     common = [f"{heading} {escape(values.iloc[0])}" for heading, values in cells.loc[:, equal].items()]
     line = f"<p>In all rows: {', '.join(common)}.</p>" if common else ""
     cells = cells.drop(columns=cells.columns[equal])
-    html = line + _html(cells.iloc[:, :MOST_COLUMNS], words)
+    shown = line + html(cells.iloc[:, :MOST_COLUMNS], words)
     if cells.shape[1] > MOST_COLUMNS:
         further = cells.iloc[:, [0, *range(MOST_COLUMNS, cells.shape[1])]]
         names = ", ".join(further.columns[1:])
-        html += f"<details><summary>Further columns: {names}</summary>{_html(further, words)}</details>"
-    return html
+        shown += f"<details><summary>Further columns: {names}</summary>{html(further, words)}</details>"
+    return shown
 
 
-def _html(cells: pd.DataFrame, words: Container[str]) -> str:
-    """The columns with the headings `words` are aligned to the left, and numbers, by the page's style, to the right."""
-    styles = [' style="text-align: left"' * (heading in words) for heading in cells]
+def html(cells: pd.DataFrame, words: Iterable[str]) -> str:
+    """A table of text as HTML. Columns with the headings `words` are aligned to the left and wrap; numbers are, by the page's style,
+    aligned to the right."""
+    widths = {heading: min(cells[heading].str.len().max(), MOST_LETTERS) / 2 for heading in words if heading in cells}
+    style = ' style="text-align: left; min-width: {:g}em"'.format  # a letter is half as wide as high
+    styles = [style(widths[heading]) if heading in widths else "" for heading in cells]
 
     def line(tag: str, texts: Iterable[str]) -> str:
         inner = (f"<{tag}{style}>{escape(text)}</{tag}>" for style, text in zip(styles, texts, strict=True))
