@@ -239,7 +239,7 @@ def _missing(curve_points: pd.DataFrame, ranks: Mapping[str, Iterable[int]] | No
 @tabled(
     "memory",
     "Memory of a device against that on one rank, and as a share of the device's.",
-    "statistic kind precision parallel batch world_size bytes of_device device_bytes ratio repeats",
+    "statistic kind baseline precision parallel batch world_size bytes of_device device_bytes ratio repeats",
     measure="ratio",
 )
 def memory(runs: pd.DataFrame) -> pd.DataFrame:
