@@ -40,7 +40,7 @@ from .quantities import unit_of
 # The columns that tell what a row is of.
 ROW = {
     *identity.SAME, *identity.POINT,
-    "kind", "batch", "baseline", "layout", "epochs", "metric", "statistic", "target", "finding",
+    "kind", "batch", "baseline", "layout", "epochs", "metric", "statistic", "target", "finding", "which",
 }  # fmt: skip
 
 
