@@ -40,7 +40,7 @@ def recommend(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
 
     Development takes the smallest configuration whose epoch trains within `MINUTES`, production the fastest of those whose price is
     at most that of the cheapest over `EFFICIENT`: the knee of the curve, whatever the precision. The simplest (fewest nodes, fewest
-    devices, no group) is not decidedly slower than the fastest.
+    devices, no group) is not decidedly slower than the fastest, of single runs not slower.
 
     Columns: purpose (development, production, fastest, cheapest, simplest), reason, caveat ("" if there is none), verdict
     ("decided", "undecided", "the only one"); ratio with its interval: time (or price) of the next best configuration over
@@ -79,7 +79,10 @@ def recommend(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     cost = "cost" if money == "cost" else "device-hours"
     ordered = table.sort_values(["nodes", "world_size", "grouped", "seconds"])
     slower = ((row, time(row, fastest.row)) for _, row in ordered.iterrows())
-    row, estimate = next(pair for pair in slower if decide(pair[1], at_most=1) != Verdict.MISSED)
+    # A single run has no interval in which it could be as fast.
+    row, estimate = next(
+        (row, ratio) for row, ratio in slower if (ratio.value if pd.isna(ratio.low) else ratio.low) <= 1
+    )
     simplest = Choice(row, estimate, DECIDED[decide(estimate, at_most=1) == Verdict.MET])
     rows = []
     for purpose, choice, reason in (
