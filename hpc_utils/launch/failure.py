@@ -39,6 +39,7 @@ ENDED = {
 _ERROR = re.compile(r"(error|exception|fatal|killed|refused|no such|not found|denied|failed)\b", re.I)
 _CONSEQUENCE = re.compile(r"CANCELLED|Exited with|torch/distributed/elastic")
 _RAISED = re.compile(r"rank \d+ raised ")  # how the reason begins if a rank left an error report
+FRAMES = 6  # of a rank that others wait for
 _SIZE = 65_536  # bytes of a log's end that are read
 
 
@@ -84,6 +85,8 @@ def explain(run: Path, returncode: int, failures: Sequence[tuple[int, int]] = ()
     words = tail(run / "logs" / "launcher.log")
     cause = cause or f"the launcher ended with exit code {returncode}\n{words}".rstrip()
     finding = _first_cause(cause, words)
+    if finding and finding.name == "collective-timeout":
+        cause += _elsewhere(run, reported={report["rank"] for report in reports})
     if finding and finding.is_known and finding.name != "configuration":  # whose messages name the remedy themselves
         cause = f"{cause}\n\n{finding.symptom.title}: {finding.symptom.here or finding.symptom.fix}"
     try:  # in a full folder the ranks could not report an error either
@@ -154,6 +157,17 @@ def _silent(run: Path, failures: Sequence[tuple[int, int]], reported: set[int]) 
         if code > 0 and (profile := config.get("profile")) in STARTING:
             how += f" (or was killed: {profile}, which had started it, hides signals)"
         return f"rank {rank} {how}\nIts last lines:\n{_last_lines(run / 'logs' / f'rank{rank}.log')}"
+    return ""
+
+
+def _elsewhere(run: Path, reported: set[int]) -> str:
+    """Where the first rank without an error report was when the others had failed, by the stack in its log."""
+    for log in sorted((run / "logs").glob("rank*.log")):
+        rank = log.stem.removeprefix("rank")
+        _, heading, stack = tail(log, 200).partition("Stack (most recent call first):\n")
+        if heading and rank.isdigit() and int(rank) not in reported:
+            frames = [line for line in stack.splitlines() if line.startswith("  File ")]
+            return "\n".join([f"\nMeanwhile rank {rank} was here, innermost first:", *frames[:FRAMES]])
     return ""
 
 

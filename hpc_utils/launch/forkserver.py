@@ -25,7 +25,7 @@ from multiprocessing import forkserver
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from signal import SIGKILL, SIGTERM, Signals
+from signal import SIGKILL, SIGTERM, SIGUSR2, Signals
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -121,12 +121,14 @@ class LocalRanks:
         """Wait so long for the next end of a rank. None while one runs; then 0, or the exit code of the first that
         failed.
 
-        The code is negative after a signal. When one rank has failed, the others get SIGTERM.
+        The code is negative after a signal. When one rank has failed, the others write their stacks to
+        their logs, and get SIGTERM.
         """
         wait([rank.sentinel for rank in self._ranks if rank.exitcode is None], seconds)
         codes = [rank.exitcode for rank in self._ranks]
         if not self.failures and any(codes):
             self.failures = [(rank, code) for rank, code in enumerate(codes) if code]
+            self.send(SIGUSR2)
             self.send(SIGTERM)
         if None in codes:
             return None

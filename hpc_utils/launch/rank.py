@@ -42,6 +42,7 @@ def main(notebook: Path, folder: Path) -> None:
     """Execute `notebook` with the parameters in `folder/request.json`; never returns."""
     request = json.loads((folder / "request.json").read_text())
     record = workspace.adopt()
+    signal.signal(signal.SIGUSR2, signal.SIG_IGN)
     own_launcher = launcher.find_launcher(request["config"]["workload"])
     # Joined now: mpiexec ends the others only if a rank fails after this.
     if own_launcher and own_launcher.starts_ranks:
@@ -62,6 +63,7 @@ def main(notebook: Path, folder: Path) -> None:
         receive_signals(folder)
     log_to(folder / "logs" / f"rank{rank}.log")
     faulthandler.enable()
+    faulthandler.register(signal.SIGUSR2, all_threads=False)  # where this rank is when another one has failed
     status = 0
     try:
         if arguments is None:

@@ -84,7 +84,7 @@ def test_a_hang_ends_by_the_collectives_timeout_and_the_hanging_rank_does_not_de
         monkeypatch.setenv(name, str(value))
     monkeypatch.chdir(bench.folder)
     begun = time.monotonic()
-    with pytest.raises(local.RunFailed, match=r"(?s)rank 0 raised.*imed out"):
+    with pytest.raises(local.RunFailed, match=r"(?s)rank 0 raised.*imed out.*rank 1 was here.* in misbehave"):
         local.run(prepare(bench.notebook(TRAIN), {"collective_timeout": 3}, Layout(1, 2)))
     assert time.monotonic() - begun < SOON
     assert is_marked_failed(bench.run)
