@@ -62,6 +62,11 @@ class Row:
         values = [f"{name} = [{self.fields[name]}]{{.setting}}" for name in self.settings if self.has(name)]
         return f" with {', '.join(values)}" * bool(values)
 
+    @property
+    def relative(self) -> str:
+        """`, relative to DDP on one rank`: what an efficiency is against, where that is not one process without a group."""
+        return scaling.relative(self.fields.get("baseline", "none"))
+
     def equal(self, other: Row) -> int:
         """How many of workload, precision and settings are as in `other`."""
         names = ("workload", "precision", *other.settings)
@@ -160,28 +165,24 @@ def write_draft(root: Path, results: Path, name: str, study: str = "", template:
         raise ProjectError(f"{toml}: {alias} is another folder than {results}: give that a name in [sets]")
 
     chosen = TEMPLATES[template]
+    if template == "page":
+        study = study or name
+    elif not study and len(several := records.studies(results)) == 1:
+        study = several[0].name
+    about = records.read_study(study, results).about if study else ""
+    runs = records.load(results, study=study or None).runs
+    imported = identity.imported_sets(runs.hardware_id)
+    is_script = runs.workload.astype(str).str.endswith(".py").any()
+    content = _page(results, study, alias, exported) if template == "page" else {}
     environment = jinja2.Environment(
         undefined=jinja2.StrictUndefined, trim_blocks=True, comment_start_string="{##", keep_trailing_newline=True,
         loader=jinja2.FileSystemLoader(FOLDER),
     )  # fmt: skip
-    if template == "page":
-        content = _page(results, study or name, alias, exported)
-    else:
-        if study:
-            records.read_study(study, results)
-        elif len(several := records.studies(results)) == 1:
-            study = several[0].name
-        imported = identity.imported_sets(records.load(results, study=study or None).runs.hardware_id)
-        content = {
-            "study": study,
-            "title": study or results.name,
-            "cited": Cited(alias, study, exported),
-            "imported": imported,
-            "source": records.read_study(study, results).about if study else f"Imported: {', '.join(imported)}",
-        }
     text = environment.get_template(chosen["file"]).render(
-        chosen.get("values", {}), name=name, alias=alias, **content
-    )
+        chosen.get("values", {}), name=name, alias=alias, study=study, title=study or results.name,
+        cited=Cited(alias, study, exported), imported=imported, is_script=is_script,
+        source=about or f"Imported: {', '.join(imported)}", **content,
+    )  # fmt: skip
     entry = f'\n[document.{name}]\nsource = "{name}.md"\ntemplate = "{chosen["kind"]}"\nsets = ["{alias}"]\n'
     entry += f'planned = ["{alias}"]  # what it lacks is printed as "not measured"\n' * (template != "page")
     project_text = toml.read_text(encoding="utf-8").rstrip() + "\n" + entry
@@ -218,7 +219,7 @@ def _page(results: Path, study: str, alias: str, exported: Exports) -> dict[str,
     rows = {name: _rows(alias, tables[name], exported) for name in TABLES if name in tables}
     settings = list(dict.fromkeys(name for table in rows.values() for row in table for name in row.settings))
     return {
-        "study": study, "tables": rows, "figures": figures, "settings": settings, "baseline_text": scaling.baseline_text,
+        "tables": rows, "figures": figures, "settings": settings, "baseline_text": scaling.baseline_text,
     }  # fmt: skip
 
 

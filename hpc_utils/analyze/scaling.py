@@ -404,10 +404,11 @@ def sentences(table: pd.DataFrame) -> list[str]:
 
 def precision_sentences(gains: pd.DataFrame) -> list[str]:
     """A sentence for each row of `precision_gain`."""
+    names = differing_settings(gains.settings)
     return [
-        f"On one device, batch {row.global_batch}, {row.precision} trains at **{row.gain:.2f}** times the speed of fp32"
-        f"{_interval(row, 'gain', '.2f')}."
-        for row in gains.itertuples()
+        f"On one device, batch {row.global_batch}{', ' * bool(name)}{name}, {row.precision} trains at **{row.gain:.2f}** times the "
+        f"speed of fp32{_interval(row, 'gain', '.2f')}."
+        for row, name in zip(gains.itertuples(), names, strict=True)
     ]
 
 

@@ -130,6 +130,8 @@ def test_what_a_precision_gains_is_a_ratio_with_an_interval_on_one_process() -> 
     assert 1.8 < gain.gain_low < 2 < gain.gain_high < 2.2
     (sentence,) = scaling.precision_sentences(table)
     assert "2.00" in sentence and f"{gain.gain_low:.2f} to {gain.gain_high:.2f}" in sentence
+    both = pd.concat([table.assign(settings=f"seed={number}") for number in (1, 2)])
+    assert ["seed=1" in line for line in scaling.precision_sentences(both)] == [True, False]
 
 
 def test_layouts_of_one_rank_count_are_points_of_their_own() -> None:

@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -18,7 +19,7 @@ from click.testing import CliRunner, Result
 from matplotlib.figure import Figure
 
 from companions.drafts import document
-from hpc_utils import cli, paths
+from hpc_utils import cli, paths, records
 from hpc_utils.analyze import cost, scaling
 from hpc_utils.publish.chapter import Chapter
 from hpc_utils.publish.plots.chart import Chart
@@ -167,21 +168,43 @@ def test_the_numbers_of_a_text_are_of_one_variant_which_it_names(root: Path, stu
     efficiency = pd.read_csv(REFERENCE / "epyc-2core/tables/laptop-efficiency.csv")
     targets = pd.read_csv(REFERENCE / "epyc-2core/tables/laptop-targets.csv")
     chapter = Chapter("03_scaling", study="laptop", label="scaling")
+    chapter.export(scaling.throughput(chapter.runs), "throughput", "Throughput.", measure="throughput")
     for name, table, measure in (("efficiency", efficiency, "efficiency"), ("targets", targets, "value")):
         pre, post = (table.assign(settings=f'workload_args={{"norm": "{norm}"}}') for norm in ("pre", "post"))
         if name == "efficiency":
             for variant, fast in ((pre, "weak"), (post, "strong")):
                 variant.loc[variant.kind == fast, ["throughput", "throughput_low", "throughput_high"]] *= 2
-        both = pd.concat([pre, post]).drop(columns=["runs", "runs_base"], errors="ignore")
-        chapter.export(both, name, "Of two variants.", measure=measure, runs=())
+        default = table[table.kind == "weak"].assign(settings="defaults", world_size=1, ranks=1)
+        variants = pd.concat([pre, post, default]).drop(columns=["runs", "runs_base"], errors="ignore")
+        chapter.export(variants, name, "Of variants.", measure=measure, runs=())
     execution(study, "laptop/03_scaling", chapter.close())
     for template in ("paper", "proposal", "pitch"):
         done = paper("new", f"my-{template}", "--study", "laptop", "--template", template)
         assert done.exit_code == 0, done.output
         source = (root / f"paper/my-{template}.md").read_text()
         assert set(re.findall(r"norm=(\w+)", source)) == {"post"} and "with norm = [post]{.setting}" in source
+    assert "nan" not in (root / "paper" / paper_of("page", "my-")).read_text()
     pdf(root, "my-paper")
     assert "norm target precision" in " ".join(text(root / "paper/build/my-paper.pdf").split())
+
+
+def test_a_draft_about_a_script_claims_nothing_of_the_compendium_s_loop(root: Path, study: Path, monkeypatch) -> None:
+    ours = [(root / f"paper/{paper_of(template)}").read_text() for template in document.TEMPLATES]
+    loaded = records.load(study, study="laptop")
+    of_script = replace(loaded, runs=loaded.runs.assign(workload="mine.py"))
+    monkeypatch.setattr(records, "load", lambda *arguments, **options: of_script)
+    theirs = [(root / f"paper/{paper_of(template, 'script-')}").read_text() for template in document.TEMPLATES]
+    claims = ("training notebook", "test sample", "A notebook is the job", "checkpoint before")
+    for claim in claims:
+        assert any(claim in text for text in ours) and not any(claim in text for text in theirs), claim
+
+
+def paper_of(template: str, prefix: str = "") -> str:
+    """The file of a new document about the laptop study."""
+    name = f"{prefix}{template}"
+    done = paper("new", name, "--study", "laptop", "--template", template)
+    assert done.exit_code == 0, done.output
+    return f"{name}.md"
 
 
 def test_a_set_of_several_studies_has_a_draft(root: Path) -> None:

@@ -65,8 +65,11 @@ def _labels(table: pd.DataFrame, columns: list[str]) -> tuple[pd.Series, str]:
 
 @charted("learned", "A metric over the epochs: every run by itself, and the median.")
 def learned(epochs: pd.DataFrame, runs: pd.DataFrame, metric: str) -> Figure:
-    """A column of `epochs` over them: every run thin, the median marked; a panel for each task, layout and global batch."""
+    """A column of `epochs` over them: every run thin, the median marked; a panel for each task, layout, global batch and, where these
+    do not tell configurations apart, their settings."""
     task = [name for name in ("workload", "dataset") if runs[name].nunique(dropna=False) > 1]
+    runs, names = drawing.apart(runs, [*task, *LAYOUT, "precision"], ["settings"])
+    task += names
     joined = epochs.merge(runs[["run_id", "precision", *task, *LAYOUT]], on="run_id").dropna(subset=[metric])
     joined = joined.sort_values([*task, *LAYOUT], ascending=[True] * len(task) + [True, False, True], kind="stable")
     layouts = joined.groupby([*task, *LAYOUT], sort=False, dropna=False)

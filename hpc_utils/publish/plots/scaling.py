@@ -128,7 +128,7 @@ def _curves(table: pd.DataFrame, *columns: str, targets: Targets | None = None) 
                 axes.set_ylim(0, min(1.1 * axes.get_ylim()[1], drawing.WIDEST * largest))
             title = drawing.fixed_batch(kind, batch)
             if kind == "weak" and rows.steps_per_epoch.isna().all():
-                title += ", whole epochs"
+                title += "\nwhole epochs"
             tasks = rows[["workload", "dataset"]].drop_duplicates()
             if works > 1 and len(tasks) == 1:  # the legend distinguishes several in one panel
                 title += "\n" + task(tasks.iloc[0])

@@ -86,6 +86,9 @@ def test_a_metric_over_epochs_is_named_as_its_column_is() -> None:
     assert "test r2" in shown and "1 rank no group" in shown
     tasks = plots.learned(epochs, runs.assign(workload=["cnn", "mlp"]), "test_r2").figure
     assert len(tasks.axes) == 2 and "workload mlp" in texts(tasks), "no median over two tasks"
+    widths = [f'workload_args={{"width": {width}}}' for width in (8, 12)]
+    variants = plots.learned(epochs, runs.assign(precision="fp32", settings=widths), "test_r2").figure
+    assert len(variants.axes) == 2 and "width=12" in texts(variants), "nor over two variants"
 
 
 def test_saving_writes_both_kinds_and_the_same_bytes_again(tmp_path: Path) -> None:
