@@ -195,6 +195,7 @@ def test_a_draft_about_a_script_claims_nothing_of_the_compendium_s_loop(root: Pa
     monkeypatch.setattr(records, "load", lambda *arguments, **options: of_script)
     theirs = [(root / f"paper/{paper_of(template, 'script-')}").read_text() for template in document.TEMPLATES]
     claims = ("training notebook", "test sample", "A notebook is the job", "checkpoint before")
+    assert not any(re.search(r"[^\n]\n::: \{", text) for text in ours + theirs), "a box stands alone"
     for claim in claims:
         assert any(claim in text for text in ours) and not any(claim in text for text in theirs), claim
 
