@@ -141,7 +141,9 @@ def plan(study, cluster_name, node_type, throughput, gpu, as_markdown, csv_file,
             )
             tell(f"{option} has no effect: {unknown if is_unknown else 'all have a better basis'}")
     if is_unknown:
-        remedy = f"give --throughput{' or --like' * (not peak)}" if has_steps else "set steps_per_epoch (not of a script)"
+        remedy = (
+            f"give --throughput{' or --like' * (not peak)}" if has_steps else "set steps_per_epoch (not of a script)"
+        )
         tell(f"hint: instead of the time limit, {remedy}, or measure one run")
     return variant.name or planned.file.stem, estimates
 

@@ -114,6 +114,7 @@ class Recorder:
         self._stats = EpochStats()
         self._total = Usage()
         self._in_epoch = False
+        self._has_batch = False  # of which no step was marked
         self._is_carried = False  # whether the next epoch continues a checkpointed one
         self._rounds: list[dict[str, Any]] = []
         self.waited = 0.0  # s, for this run's turns
@@ -293,6 +294,7 @@ class Recorder:
             except StopIteration:
                 break
             self.lap("data")
+            self._has_batch = True
             yield batch
         self._profile.end_epoch()
         self._end_block()
@@ -372,10 +374,16 @@ class Recorder:
 
         Raises:
             ValueError: there are no samples.
+            RuntimeError: `epoch` has yielded no batch since the last step.
             NonFiniteLoss: checked at every step on a CPU; on a GPU every 50 steps, to avoid synchronising.
         """
         if not samples > 0:
             raise ValueError(f"samples={samples}: pass how many samples this rank trained on, at least one")
+        if not self._has_batch:
+            raise RuntimeError(
+                "run.step: no batch since the last step: call it once for one or several batches of run.epoch(loader)"
+            )
+        self._has_batch = False
         self._stats.add_step(samples, loss, lr, sums)
         sampled = self._clock.sampled
         self._clock.step()

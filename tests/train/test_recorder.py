@@ -106,6 +106,12 @@ def count(samples: int) -> Callable[[Recorder], None]:
     return lambda run: [run.step(samples=samples) for _ in run.epoch(range(20))]
 
 
+def step_twice(run: Recorder) -> None:
+    for _ in run.epoch(range(5)):
+        for _ in range(2):
+            run.step(samples=64)
+
+
 def raise_in_step(run: Recorder) -> None:
     for _ in run.epoch(range(5)):
         raise KeyError("mine")
@@ -117,6 +123,7 @@ def raise_in_step(run: Recorder) -> None:
         (leave, "RuntimeError: .*islice"), (leave_and_go_on, "RuntimeError: .*islice"),
         (raise_in_step, "KeyError: 'mine'"), (lambda run: None, "RuntimeError: "),
         (lambda run: list(run.epoch(range(2))), "RuntimeError: .*no step"),
+        (step_twice, "RuntimeError: .*no batch"),
         (count(2), "Refused: "), (count(0), "ValueError: "),
     ],
 )  # fmt: skip
