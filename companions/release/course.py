@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import csv
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from hpc_utils import paths
+from hpc_utils.plural import counted
 from hpc_utils.publish.documents import project
 from hpc_utils.records import atomic
 
@@ -28,11 +31,26 @@ def faults(root: Path) -> Iterator[str]:
         for name in HANDED_IN:
             if (folder / name).as_posix() not in tracked:
                 yield f"{folder / name} is missing"
-    pdfs = {Path(name).stem for name in tracked if name.startswith("docs/") and name.endswith(".pdf")}
+        if lacking := _without_records(root, folder, tracked):
+            why = f"no committed set has the records of {counted(lacking, 'run')} of {folder / 'results.csv'}"
+            yield f"{why}: `hpc study keep STUDY --as NAME`"
+    # Those of the compendium itself are in docs/pdf.
+    pdfs = {Path(name).stem for name in tracked if Path(name).match("docs/*.pdf") and name.count("/") == 1}
     if not pdfs:
         yield "no PDF is committed in docs/: `hpc paper` builds them"
     if "paper/paper.toml" in tracked:
         yield from _unfinished(root / "paper", pdfs)
+
+
+def _without_records(root: Path, folder: Path, tracked: Iterable[str]) -> int:
+    """How many runs of a folder's results.csv are in no packed set."""
+    table = root / folder / "results.csv"
+    rows = csv.DictReader(table.read_text().splitlines()) if table.is_file() else ()
+    run_ids = {row["run_id"] for row in rows if row.get("run_id")}
+    packed = [
+        (root / name).read_text() for name in tracked if Path(name).match(f"results/reference/*/{paths.PACKED}")
+    ]
+    return sum(not any(f'"{run_id}"' in text for text in packed) for run_id in run_ids)
 
 
 def _unfinished(folder: Path, pdfs: set[str]) -> Iterator[str]:

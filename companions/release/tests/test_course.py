@@ -63,6 +63,19 @@ def test_what_is_missing_is_named_and_nothing_is_tagged(repository: Path, missin
     assert Path(missing).name in done.stderr or "PDF" in done.stderr or "export --course" in done.stderr
 
 
+def test_neither_the_compendium_s_own_documents_nor_other_records_count(repository: Path) -> None:
+    (repository / "docs/pdf").mkdir()
+    git("mv", "docs/paper.pdf", "docs/pdf/paper.pdf")
+    (repository / "handin/results.csv").write_text("run_id,epoch\ncnn-1,1\ncnn-2,1\n")
+    packed = repository / "results/reference/mine/runs.jsonl"
+    packed.parent.mkdir(parents=True)
+    packed.write_text('{"run_id": "cnn-1"}\n')
+    git("add", "-A")
+    git("commit", "-qm", "More")
+    lacking = hpc("--check").output
+    assert "no PDF" in lacking and "1 run of handin/results.csv" in lacking
+
+
 def test_uncommitted_files_are_refused(repository: Path) -> None:
     (repository / "handin/results.csv").write_text("edited")
     checked = hpc("--check")
