@@ -13,7 +13,7 @@ import time
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from IPython import get_ipython
 
@@ -49,27 +49,30 @@ rm -rf "$0"
 """
 
 
+Place = Literal["local", "slurm"]
+
+
 class EnginesError(RuntimeError):
     """Engines cannot be started or have ended; the message has the reason and advice."""
 
 
-def start(
-    n: int, where: Literal["local", "slurm"] = "local", sbatch_options: Sequence[str] = (), *, timeout: int = 60
-) -> Engines:
+def start(n: int, where: Place = "local", sbatch_options: Sequence[str] = (), *, timeout: int = 60) -> Engines:
     """Start `n` engines and make `%%px` run cells on them.
 
     Args:
-        where: "local", each engine on a core of its own, or "slurm", each a task of one job.
+        where: "local", each engine on a core of its own if there are enough, or "slurm", each a task of one job.
         sbatch_options: for that job, such as `["--nodes=2", "--partition=debug"]`.
         timeout: s until all engines must have connected, waiting in Slurm's queue included.
 
     Raises:
-        EnginesError: they did not connect; nothing is left running.
+        EnginesError: a wrong `n` or `where`, or they did not connect; nothing is left running.
         SlurmError: there is no Slurm here.
     """
     from ipyparallel import Cluster, error
     from traitlets.config import Config
 
+    if n < 2 or where not in get_args(Place):
+        raise EnginesError(f"engines={n}, where={where!r}: expected at least two engines, and 'local' or 'slurm'")
     if where == "slurm":
         address = network.address_that_nodes_reach()
         paths.results().mkdir(parents=True, exist_ok=True)
@@ -133,6 +136,9 @@ def start(
 def _end(cluster: Cluster, folder: Path, client: Client | None, watchdog: subprocess.Popen) -> None:
     if client is not None:
         client.close()
+    cluster.log.setLevel(
+        logging.CRITICAL
+    )  # engines that are stopped end with exit code 1, and would print their logs
     with contextlib.suppress(subprocess.CalledProcessError):  # the job is over
         cluster.stop_cluster_sync()
     cluster.shutdown_atexit = False

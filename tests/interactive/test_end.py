@@ -89,3 +89,10 @@ def test_engines_that_do_not_come_in_time_leave_nothing(tmp_path: Path) -> None:
     with pytest.raises(EnginesError, match="wait longer"):
         start(2, timeout=0)
     assert not list(tmp_path.glob("hpc-engines-*"))
+
+
+@pytest.mark.parametrize(("number", "where"), [(1, "local"), (2, "slrum")])
+def test_a_set_that_cannot_be_is_refused_before_anything_starts(tmp_path: Path, number: int, where: str) -> None:
+    with pytest.raises(EnginesError, match=f"engines={number}, where='{where}'"):
+        start(number, where)
+    assert not list(tmp_path.iterdir())
