@@ -33,7 +33,8 @@ def find_notebook(notebook: Path) -> Path:
         if path.is_file():
             return path
     if not chapter:
-        raise ConfigError(f"no script {notebook} in {Path.cwd()} or {paths.root()}")
+        places = dict.fromkeys(map(str, (Path.cwd(), paths.root())))
+        raise ConfigError(f"no script {notebook} in {' or '.join(places)}")
     hint = toml_config.hint(notebook.stem, (path.stem for path in paths.notebooks().glob("*.ipynb")))
     raise ConfigError(f"no notebook {notebook} here or in {paths.notebooks()}: {hint}")
 
