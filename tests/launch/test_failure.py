@@ -52,6 +52,7 @@ def test_a_log_of_a_gigabyte_is_read_from_its_end(tmp_path: Path) -> None:
         ("FAILED", "slurmstepd: error: Detected 1 oom_kill event", "OUT_OF_MEMORY", "memory"),
         ("FAILED", "NonFiniteLoss: the loss became nan by step 3", "FAILED", "smaller lr"),
         ("FAILED", "error: cifar10 is not here: hpc data fetch cifar10", "FAILED", "internet"),
+        ("FAILED", "ModuleNotFoundError: No module named 'einops'", "FAILED", "pip install"),
         ("FAILED", "something new", "FAILED", "hpc logs"),
         ("TIMEOUT", LOG, "TIMEOUT", "raise [slurm] time"),
         ("NODE_FAIL", "", "NODE_FAIL", "hpc retry"),
