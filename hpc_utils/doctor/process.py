@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from hpc_utils.train.ranks import Ranks
 
 Parsed = TypeVar("Parsed")
+LOAD = 0.05  # share of a rank's cores that others may use while something is measured
+ROUNDING = 0.02  # s: the kernel counts processor time in steps of 10 ms
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,35 @@ def slowest_seconds(ranks: Ranks, call: Callable[[], Any], times: int) -> float:
     ranks.synchronize()
     seconds = (time.perf_counter() - began) / times
     return float(ranks.max(torch.tensor([seconds], dtype=torch.float64)))
+
+
+class LoadMeter:
+    """Measures, from its creation on, how much of this rank's cores others use: other processes, and the hypervisor."""
+
+    def __init__(self, ranks: Ranks) -> None:
+        from hpc_utils.train.energy import EnergyMeter
+        from hpc_utils.train.epoch_stats import UsageMeter
+
+        self._ranks = ranks
+        self._usage = UsageMeter(ranks, EnergyMeter())
+        self._usage.start()
+
+    def load(self) -> float | None:
+        """Their share of the cores so far; None if it is unknown."""
+        used = self._usage.stop()
+        if "outside_seconds" not in used:
+            return None
+        seconds = used["outside_seconds"] + used["steal_seconds"]
+        return max(0.0, seconds - ROUNDING) / used["seconds"] / self._ranks.threads
+
+    def warn(self, tell: Callable[[str], None]) -> None:
+        """Tell of a rank whose load is above `LOAD`. Collective."""
+        load = max(self._ranks.gather(self.load() or 0.0), default=0.0)  # empty on all ranks but one
+        if load > LOAD:
+            tell(
+                f"warning: others (processes or the hypervisor) used {load:.0%} of a rank's cores while this was measured: "
+                "repeat it on a quiet machine"
+            )
 
 
 def parse(options: type[Parsed], arguments: Sequence[str]) -> Parsed:

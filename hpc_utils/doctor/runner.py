@@ -73,7 +73,9 @@ CHECKS = (
     Check(nccl.measure, [nccl.judge_transport], 15, several="ranks", **COLLECTIVE),
     Check(collectives.measure_all_reduce, [collectives.judge_all_reduce], 15, several="ranks", **COLLECTIVE),
     Check(collectives.measure_clock, [collectives.judge_clock], 5, several="nodes", **COLLECTIVE),
-    Check(speed.measure_compute, [speed.judge_compute, speed.judge_clocks], 15, collective=True, **GPU),
+    Check(
+        speed.measure_compute, [speed.judge_compute, speed.judge_clocks, speed.judge_load], 15, collective=True, **GPU
+    ),
 )
 
 

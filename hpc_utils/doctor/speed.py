@@ -16,7 +16,8 @@ from torch.utils.benchmark import Timer
 from hpc_utils import provenance
 
 from . import cpu, gpu
-from .check import Context, Facts, Observations, Result, failed, judge, locations, not_applicable, passed
+from .check import Context, Facts, Observations, Result, failed, judge, locations, not_applicable, passed, unknown
+from .process import LOAD, LoadMeter
 
 if TYPE_CHECKING:
     from hpc_utils.train.ranks import Ranks
@@ -26,13 +27,14 @@ STRAGGLER = 0.8  # of the median
 
 
 def measure_compute(context: Context) -> Facts:
-    """GFLOP/s in fp32 and bf16, and the clocks before, during and after."""
+    """GFLOP/s in fp32 and bf16, the clocks before, during and after, and the load by others meanwhile."""
     from hpc_utils.train.precision import matmul_precision
 
     ranks = context.enter()
     read = (lambda: gpu.clocks(ranks.device)) if ranks.device.type == "cuda" else cpu.clocks
     seconds = context.share(0.15, 1.5)
     clocks = [read()]
+    meter = LoadMeter(ranks)
     bf16 = None
     with matmul_precision("fp32"):
         fp32 = _gflops(ranks, torch.float32, seconds)
@@ -45,6 +47,7 @@ def measure_compute(context: Context) -> Facts:
         "on": f"CPU {', '.join(map(str, ranks.cores))}" if ranks.cores else str(ranks.device),
         "gflops": {"fp32": fp32, "bf16": bf16},
         "clocks": [*clocks, read()],
+        "load": meter.load(),
     }
 
 
@@ -94,3 +97,14 @@ def judge_clocks(facts: Facts) -> Result:
     """One rank's clocks, with the facts of `measure_compute`."""
     before, during, after = facts["clocks"]
     return gpu.judge_clocks(during, after) if facts["kind"] == "cuda" else cpu.judge_clocks(before, after)
+
+
+@judge("load", f"others use at most {LOAD:.0%} of a rank's cores", each=True)
+def judge_load(facts: Facts) -> Result:
+    """What other processes used of one rank's cores during `measure_compute`."""
+    if facts["load"] is None:
+        return not_applicable("ranks without cores of their own")
+    measured = f"others (processes or the hypervisor) used {facts['load']:.0%} of a rank's cores"
+    if facts["load"] <= LOAD:
+        return passed(measured)
+    return unknown(measured, "the rates above are too low: end other programs (`top` shows them) and repeat")

@@ -8,15 +8,20 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 from click.testing import CliRunner
 
 from hpc_utils import datasets, provenance
 from hpc_utils.cli import main
 from hpc_utils.config import RunConfig
+from hpc_utils.doctor import process
 from hpc_utils.doctor.bench import compute, storage
+from hpc_utils.doctor.bench.__main__ import main as bench_main
 from hpc_utils.doctor.process import Console
+from hpc_utils.provenance import core_groups
 from hpc_utils.records import compute_profile, probes
+from hpc_utils.train.epoch_stats import Usage, UsageMeter
 from hpc_utils.train.ranks import Ranks
 from hpc_utils.train.resolve import resolve
 from tests.datasets.layouts import cifar_binary, know, pixels
@@ -124,6 +129,26 @@ def test_a_captured_step_is_timed_as_a_whole(results: Path) -> None:
     record = probes.newest("compute", name=path.stem)
     assert [(size["batch"], len(size["step"])) for size in record["batches"]] == [(16, 2), (32, 2)]
     assert min(seconds for size in record["batches"] for seconds in size["step"]) > 0 and record["ready"] == []
+
+
+@pytest.mark.parametrize(("outside", "is_told"), [(0.0, False), (0.4, False), (0.6, True)])
+def test_a_bench_warns_if_others_used_its_cores(cifar10, monkeypatch, capsys, outside: float, is_told: bool) -> None:
+    used = Usage(seconds=10.0, outside_seconds=outside, steal_seconds=0.0)
+    monkeypatch.setattr(UsageMeter, "stop", lambda self: used)
+    monkeypatch.setattr(storage, "MOMENT", 0.001)
+    monkeypatch.setattr(process, "start", lambda *limits: Console(shown=True))
+    assert bench_main(["storage", "--repeats=1"]) == 0
+    assert ("6% of a rank's cores" in capsys.readouterr().out) == is_told
+
+
+@pytest.mark.skipif(not psutil.LINUX, reason="/proc/stat")
+def test_a_profile_beside_another_program_warns(results: Path) -> None:
+    told = []
+    spin = "import os; os.sched_setaffinity(0, {cpu})\nwhile True: pass".replace("cpu", str(core_groups()[0][0]))
+    with subprocess.Popen([sys.executable, "-c", spin]) as other:
+        compute.profile(RunConfig(workload="cnn", device="cpu", threads_per_rank=1), [64], 60, told.append)
+        other.kill()
+    assert len(told) == 61
 
 
 def test_a_profile_of_amp_is_one_of_the_format_that_the_device_has(results: Path) -> None:

@@ -29,6 +29,13 @@ def test_stragglers(rates, verdict, where) -> None:
     assert (found.verdict, found.where) == (verdict, where)
 
 
+@pytest.mark.parametrize(("load", "verdict"), [(0.04, Verdict.PASS), (0.06, Verdict.UNKNOWN)])
+def test_load_by_others(load: float, verdict: Verdict) -> None:
+    assert speed.judge_load({"load": None}).verdict is Verdict.NOT_APPLICABLE
+    found = speed.judge_load.of(seen({"load": 0.0}, {"load": load}))
+    assert (found.verdict, found.where) == (verdict, "node1 rank 1" if load > 0.05 else "")
+
+
 def test_clocks_are_judged_by_kind_of_device() -> None:
     cpu = {"mhz": 3000, "hot": 0, "throttled": 0}
     assert speed.judge_clocks({"kind": "cpu", "clocks": [cpu, cpu, cpu]}).verdict is Verdict.PASS

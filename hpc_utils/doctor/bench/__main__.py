@@ -62,9 +62,11 @@ def main(arguments: list[str]) -> int:
         with setup(config, own_launcher) as ranks:
             if ranks.oversubscribed:
                 console.line("more ranks than cores: the times include waiting for a core")
+            meter = process.LoadMeter(ranks)
             record |= module.measure(ranks, seconds=SECONDS, console=console, **vars(options))
             for line in module.table(record):
                 console.line(line)
+            meter.warn(console.line)
             if ranks.is_main:
                 record["provenance"] = provenance.collect()
                 kind = ranks.backend if own_launcher else benchmark.rpartition(".")[2]

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from hpc_utils import provenance, source_code
 from hpc_utils.config import ConfigError, RunConfig
+from hpc_utils.doctor.process import LoadMeter
 from hpc_utils.records import probes
 from hpc_utils.records.compute_profile import KIND, computed, not_plain
 from hpc_utils.train import compilation, precision
@@ -74,6 +75,7 @@ def profile(config: RunConfig, batches: Sequence[int], repeats: int, tell: Calla
             captured.callback(trainer.graph.close)
         times: dict[int, dict[str, list[float]]] = {batch: defaultdict(list) for batch in batches}
         fractions: dict[str, list[float]] = defaultdict(list)
+        meter = LoadMeter(ranks)
         for number in range(1, repeats + 1):
             for batch in batches:
                 if graphs:
@@ -87,6 +89,7 @@ def profile(config: RunConfig, batches: Sequence[int], repeats: int, tell: Calla
                 for name, fraction in stopwatch.fractions():
                     fractions[name].append(fraction)
             tell(f"repeat {number} of {repeats}")
+        meter.warn(tell)
         ready = [
             {"name": name, "bytes": weights[name].nbytes, "fraction": statistics.median(weight_fractions)}
             for name, weight_fractions in fractions.items()
