@@ -30,16 +30,17 @@ def compare(before: Reports, after: Reports) -> tuple[pd.DataFrame, list[str]]:
     calls = _beside(table.groupby("name")["count"].sum() for table in computing)
     spent = _beside(table.groupby("name").total_ns.sum() for table in computing)[(calls > 0).all(axis=1)]
     if all(side.marked_steps for side in devices):
-        unit = "step"
+        counted = unit = "step"
         units = pd.Series({name: sum(map(len, side.steps)) for name, side in zip(calls, devices, strict=True)})
     elif spent.empty:
         raise ProfileError(
             "different work: the two profiles have no kernel in common, and do not both mark their steps"
         )
     else:
-        counted = spent.min(axis=1).idxmax()
-        unit = f"call of {counted}"
-        units = calls.loc[counted]
+        kernel = spent.min(axis=1).idxmax()
+        counted = "call"
+        unit = f"call of {kernel}"
+        units = calls.loc[kernel]
     parts = _beside(pd.Series(_parts(side)) for side in devices)
     times = {
         "part": parts,
@@ -55,7 +56,8 @@ def compare(before: Reports, after: Reports) -> tuple[pd.DataFrame, list[str]]:
     changes = changes[changes.abs() > NEGLIGIBLE * spans.before].head(3)
     largest = ", ".join(f"{part} {ms:+.3g} ms" for part, ms in changes.items())
     sentences = [
-        f"{spans.before:.4g} and {spans.after:.4g} ms a {unit}, of {units.before:.0f} and {units.after:.0f}: "
+        f"{spans.before:.4g} and {spans.after:.4g} ms a {unit}, "
+        f"{units.before:.0f} and {units.after:.0f} {counted}s of all ranks: "
         f"{spans.before / spans.after:.3g} times as fast; idle {idle.before:.0%} and {idle.after:.0%}; "
         + (f"mostly {largest}" if largest else "no part changed")
     ]
@@ -63,6 +65,12 @@ def compare(before: Reports, after: Reports) -> tuple[pd.DataFrame, list[str]]:
     different = matrices[matrices.min(axis=1) < (1 - LIKE) * matrices.max(axis=1)]
     for kind, count in different.iterrows():
         sentences.append(f"different work: {count.before:.4g} and {count.after:.4g} {kind} kernels a {unit}")
+    if before.work and after.work:
+        names = dict.fromkeys((*before.work, *after.work))
+        pairs = [(name, before.work.get(name), after.work.get(name)) for name in names]
+        unlike = [f"{name} {first} and {second}" for name, first, second in pairs if first != second]
+        if unlike:
+            sentences.append(f"different work or options by the runs' records: {', '.join(unlike)}")
     return rows, sentences
 
 

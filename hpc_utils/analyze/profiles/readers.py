@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PROFILE = "profile"  # the folder of a run in which profilers write
+WORK = ("workload", "dataset", "batch_per_device", "parameters", "flops_per_sample")  # of a step, in a run's records
 
 _HEAD = 65536
 _NAMES = (".json", ".json.gz", ".sqlite", ".nsys-rep", ".ncu-rep")
@@ -56,6 +57,7 @@ class Reports:
             given; and exposed communication if DDP measured it, which is then no part of backward.
         config: the run's options, likewise.
         load: the largest share of a device's cores that other processes used or the hypervisor stole, likewise; 0 if unknown.
+        work: what a rank's step computes (`WORK`), likewise; with the options of a workload or script whose operations are not known.
         step_seconds: the time of a step, likewise: the median of the epochs' medians, most of whose steps are not profiled. NaN if unknown.
     """
 
@@ -64,6 +66,7 @@ class Reports:
     phases: dict[str, float] | None = None
     config: Mapping[str, Any] = field(default_factory=dict)
     load: float = 0.0
+    work: Mapping[str, Any] = field(default_factory=dict)
     step_seconds: float = math.nan
 
     @cached_property
@@ -128,7 +131,10 @@ def two_sides(reports: Reports, paths: Sequence[str | Path]) -> list[Reports]:
     ]
     ranks = [{timeline.rank for timeline in side} for side in sides]
     comparable = len(sides) == 2 and all(sides) and (None in set.union(*ranks) or ranks[0] & ranks[1])
-    return list(map(Reports, sides)) if comparable else []
+    if not comparable:
+        return []
+    records = [_recorded(source) or Reports() for source in sources]
+    return [Reports(side, work=record.work) for side, record in zip(sides, records, strict=True)]
 
 
 def read_timelines(path: Path) -> list[Timeline]:
@@ -202,7 +208,10 @@ def _recorded(folder: Path) -> Reports | None:
     run = read_json(folder / "run.json") or {}
     load = _load(folder / "ranks.csv", run.get("threads_per_rank") or 1)
     step_seconds = float(epochs.step_p50.median())
-    return Reports(phases=phases, config=run.get("config", {}), load=load, step_seconds=step_seconds)
+    config = run.get("config", {})
+    options = {} if run.get("flops_per_sample") else config.get("workload_args") or {}
+    work = {name: value for name, value in (options | config | run).items() if name in (*options, *WORK)}
+    return Reports(phases=phases, config=config, load=load, work=work, step_seconds=step_seconds)
 
 
 def _load(ranks: Path, cores: float) -> float:

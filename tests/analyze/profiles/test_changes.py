@@ -87,6 +87,34 @@ def test_two_profiles_of_one_rank_are_compared_and_two_ranks_are_not(tmp_path: P
     assert json.loads(explain("--json", before, other).stdout).keys() == {"ranks", "verdict"}
 
 
+SIZED = {"flops_per_sample": 7.0, "parameters": 10, "batch_per_device": 8}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "differing"),
+    [
+        (SIZED, SIZED, []),
+        (SIZED, SIZED | {"parameters": 20}, ["parameters 10 and 20"]),
+        (SIZED, SIZED | {"batch_per_device": 4}, ["batch_per_device 8 and 4"]),
+        ({"workload_args": {"width": 8}}, {"workload_args": {"width": 16}}, ["width 8 and 16"]),
+        (SIZED | {"workload_args": {"dropout": 0.1}}, SIZED, []),  # the counts decide
+        (SIZED, {}, []),  # no records
+    ],
+)
+def test_the_records_of_two_runs_tell_different_work(
+    tmp_path: Path, before: dict, after: dict, differing: list[str]
+) -> None:
+    folders = [tmp_path / "before", tmp_path / "after"]
+    for folder, run in zip(folders, (before, after), strict=True):
+        (folder / "profile").mkdir(parents=True)
+        trained(folder / "profile" / "rank0.json", [(GEMM, 0, 9_000)], rank=0, ranks=1)
+        if run:
+            (folder / "epochs.csv").write_text("step_p50\n0.1\n")
+            (folder / "run.json").write_text(json.dumps(run | {"config": run}))
+    _, *sentences = compare(*two_sides(gather(folders), folders))[1]
+    assert [sentence.partition(": ")[2] for sentence in sentences] == differing
+
+
 def test_the_pair_beside_the_project_does_less_in_equal_time() -> None:
     """68 and 60 calls of attention, idle 10 and 17 % of 300 ms."""
     files = [_PROFILES / f"nsys/export-2026.2-2gpu-{side}.sqlite" for side in ("before", "after")]
