@@ -50,7 +50,7 @@ FINDINGS = {
     "throughput falls": FindingKind(
         "at least that of fewer ranks",
         "an all-reduce that a smaller batch a device no longer hides, the input, or cores and memory that ranks of a node share",
-        "comm_seconds and overlap_seconds of both in epochs.csv; an all-reduce alone (`hpc bench allreduce`)",
+        "comm_seconds and overlap_seconds of both in epochs.csv (of a script: `hpc explain` of each, run with -p profile=torch); an all-reduce alone (`hpc bench allreduce`)",
         "the link between nodes, ",
     ),
     "efficiency rises": FindingKind("at most that of fewer ranks", "", "the point of fewer ranks: repeat it first"),

@@ -317,7 +317,7 @@ class Recorder:
         self._stats.add_usage(self._usage.stop())
 
     def _close_epoch(self) -> None:
-        self._in_epoch = False
+        self._in_epoch = self._has_batch = False
         stats = self._stats
         self._require_finite()
         stats.steps += self._clock.finish()
@@ -374,14 +374,15 @@ class Recorder:
 
         Raises:
             ValueError: there are no samples.
-            RuntimeError: `epoch` has yielded no batch since the last step.
+            RuntimeError: `epoch` has yielded no batch since the last step, or is over.
             NonFiniteLoss: checked at every step on a CPU; on a GPU every 50 steps, to avoid synchronising.
         """
         if not samples > 0:
             raise ValueError(f"samples={samples}: pass how many samples this rank trained on, at least one")
         if not self._has_batch:
             raise RuntimeError(
-                "run.step: no batch since the last step: call it once for one or several batches of run.epoch(loader)"
+                "run.step: no batch since the last step: call it inside the loop over run.epoch(loader), once for one or several "
+                "batches"
             )
         self._has_batch = False
         self._stats.add_step(samples, loss, lr, sums)
@@ -413,7 +414,7 @@ class Recorder:
             wider = "" if self.parameters["precision"] in ("fp32", "tf32") else ", or precision='fp32'"
             raise NonFiniteLoss(
                 f"the loss became {total} by step {step} of epoch {len(self.rows) + 1} "
-                f"on rank {self.ranks.rank}: try a smaller lr or a longer lr_warmup_epochs{wider}"
+                f"on rank {self.ranks.rank}: try a smaller lr or a longer warm-up{wider}"
             )
 
     # -- checkpoints --------------------------------------------------------------------------------------

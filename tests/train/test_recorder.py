@@ -112,6 +112,14 @@ def step_twice(run: Recorder) -> None:
             run.step(samples=64)
 
 
+def step_after_the_epoch(run: Recorder) -> None:
+    """For the last batch, of which two make a step."""
+    for number, _ in enumerate(run.epoch(range(5))):
+        if number % 2:
+            run.step(samples=64)
+    run.step(samples=32)
+
+
 def raise_in_step(run: Recorder) -> None:
     for _ in run.epoch(range(5)):
         raise KeyError("mine")
@@ -123,7 +131,7 @@ def raise_in_step(run: Recorder) -> None:
         (leave, "RuntimeError: .*islice"), (leave_and_go_on, "RuntimeError: .*islice"),
         (raise_in_step, "KeyError: 'mine'"), (lambda run: None, "RuntimeError: "),
         (lambda run: list(run.epoch(range(2))), "RuntimeError: .*no step"),
-        (step_twice, "RuntimeError: .*no batch"),
+        (step_twice, "RuntimeError: .*no batch"), (step_after_the_epoch, "RuntimeError: .*no batch"),
         (count(2), "Refused: "), (count(0), "ValueError: "),
     ],
 )  # fmt: skip
