@@ -40,7 +40,7 @@ def cells(text: str) -> list[list[str]]:
     rows = [
         [cell.strip() for cell in line.strip("|").split(" | ")] for line in text.splitlines() if line.startswith("|")
     ]
-    return [row for row in rows if row[0].strip("- ") or row[1].strip("- ")]
+    return [row for row in rows if row[0].strip(":- ") or row[1].strip(":- ")]
 
 
 @pytest.fixture(scope="module")
