@@ -22,7 +22,9 @@ def said(notebook: Path) -> str:
     """All text that the cells put out."""
     cells = json.loads(notebook.read_text())["cells"]
     parts = [output for cell in cells for output in cell.get("outputs", ())]
-    texts = [output.get("text") or output.get("data", {}).get("text/markdown") for output in parts]
+    shown = [output.get("data", {}) for output in parts]
+    tables = [data.get("text/markdown") or ("text/html" in data and data["text/plain"]) for data in shown]
+    texts = [output.get("text") or table for output, table in zip(parts, tables, strict=True)]
     return "\n".join("".join(text) for text in texts if text)
 
 
