@@ -112,6 +112,11 @@ class Ranks:
         return everyone or []
 
     @property
+    def collectives(self) -> int:
+        """How many collectives this process has started, in all process groups."""
+        return sum(group._get_sequence_number_for_group() for group in dist.distributed_c10d._world.pg_map)
+
+    @property
     def everyone(self) -> Any:
         """The group of all ranks, for `all_reduce`."""
         return dist.group.WORLD

@@ -67,7 +67,8 @@ class Recorder:
     Raises:
         ValueError: the global batch does not divide over the ranks, a parameter is no JSON value, or the loop does not train
             what `hpc run` was asked for.
-        RuntimeError: torchrun started several processes, but torch.distributed has no process group.
+        RuntimeError: torchrun started several processes, but torch.distributed has no process group; at the end of the first epoch,
+            if the loop's steps have started no collective.
         AlreadyComplete: on entry, on every rank, if the run is complete.
         ClaimedElsewhere: on entry, if another process is measuring the run.
         ConfigError: the requested `profile` is not available.
@@ -115,6 +116,8 @@ class Recorder:
         self._total = Usage()
         self._in_epoch = False
         self._has_batch = False  # of which no step was marked
+        self._unreduced = is_own_loop and ranks.world_size > 1  # no step has started a collective
+        self._collectives = 0  # before the last batch
         self._is_carried = False  # whether the next epoch continues a checkpointed one
         self._rounds: list[dict[str, Any]] = []
         self.waited = 0.0  # s, for this run's turns
@@ -295,6 +298,8 @@ class Recorder:
                 break
             self.lap("data")
             self._has_batch = True
+            if self._unreduced:
+                self._collectives = self.ranks.collectives
             yield batch
         self._profile.end_epoch()
         self._end_block()
@@ -324,6 +329,12 @@ class Recorder:
         if not stats.steps:
             raise RuntimeError(
                 "no step was recorded: call `run.step(samples=...)` for each batch of `run.epoch(loader)`"
+            )
+        if self._unreduced and self.parameters["parallel"] != "own":
+            raise RuntimeError(
+                f"parallel={self.parameters['parallel']}, but no step has started a collective of torch.distributed, so each rank "
+                "trains a model of its own: wrap the model in DistributedDataParallel and call the wrapper, or give parallel=own if "
+                "the gradients are reduced otherwise"
             )
         self._total.update(stats.usage)
         self._total.update(steps=len(stats.steps), samples=stats.samples)
@@ -385,6 +396,8 @@ class Recorder:
                 "batches"
             )
         self._has_batch = False
+        if self._unreduced:
+            self._unreduced = self.ranks.collectives == self._collectives
         self._stats.add_step(samples, loss, lr, sums)
         sampled = self._clock.sampled
         self._clock.step()

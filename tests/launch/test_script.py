@@ -34,6 +34,8 @@ if "RANK" in os.environ:
     dist.init_process_group("gloo")
     batch //= dist.get_world_size()
 model = layers.model(args.width)
+if dist.is_initialized():
+    model = torch.nn.parallel.DistributedDataParallel(model)
 loader = [torch.randn(batch, 4)] * 6
 with Recorder("my-loop", global_batch=args.global_batch) as run:
     for epoch in range(2):
@@ -131,7 +133,7 @@ def test_one_process_without_a_group_whoever_starts_it(bench: Bench, launcher: l
         (LOOP, "width=wide", "argument --width: invalid int value: 'wide'"),
         (LOOP.replace("global_batch=args.global_batch)", "global_batch=64)"), "width=3", "global_batch=64"),
         (LOOP.replace('if "RANK"', 'if "NEVER"'), "width=3", "parallel=ddp"),
-        (LOOP.replace("loss.backward()", "loss.backwards()"), "width=3", 'my_loop.py", line 23'),
+        (LOOP.replace("loss.backward()", "loss.backwards()"), "width=3", 'my_loop.py", line 25'),
     ],
 )  # fmt: skip
 def test_a_loop_that_does_not_train_what_it_was_started_for_fails(
@@ -140,6 +142,13 @@ def test_a_loop_that_does_not_train_what_it_was_started_for_fails(
     write_loop(bench.folder, loop)
     outcome = bench.hpc("run", "my_loop.py", "-p", parameter)
     assert outcome.code == 1 and reason in bench.status()["reason"]
+
+
+@pytest.mark.parametrize(("parallel", "code"), [("ddp", 1), ("own", 0)])
+def test_ranks_that_do_not_reduce_their_gradients_are_refused_as_ddp(bench: Bench, parallel: str, code: int) -> None:
+    write_loop(bench.folder, LOOP.replace("model(x)", 'getattr(model, "module", model)(x)'))
+    assert bench.hpc("run", "my_loop.py", "--nproc", 2, "-p", f"parallel={parallel}").code == code
+    assert code == 0 or "no step has started a collective" in bench.status()["reason"]
 
 
 def test_a_script_without_recorder_or_batch_and_one_elsewhere_are_refused(here: Path) -> None:

@@ -133,7 +133,7 @@ def foreign() -> dict:
 
 def waiting(name: str, before: float, step: float, *, together: bool) -> dict:
     """A loop that sleeps before the epoch and in each step, in which the ranks wait for each other or not."""
-    with Recorder(name, global_batch=4) as run:
+    with Recorder(name, global_batch=4, parameters={"parallel": "own"}) as run:
         time.sleep(before)
         for _ in run.epoch(range(3)):
             time.sleep(step)
