@@ -79,6 +79,8 @@ def variant_options(command: Callable) -> Callable:
             raise click.UsageError(
                 "-p and --ranks change the study: give its results a name by --as NAME (letters, digits, . _ -; no study's own)"
             )
+        if at_most and not precision:
+            raise click.UsageError("--at-most limits the further repeats of a precision: give --precision, too")
         return command(variant=Variant(label, parameters, ranks, repeats, precision, at_most), **options)
 
     help = "Overrides the study file in every run, with --as."
@@ -92,7 +94,7 @@ def variant_options(command: Callable) -> Callable:
         "intervals are at most X, such as 0.05 for 5 points of efficiency.",
     )  # fmt: skip
     most = click.option(
-        "--at-most", type=POSITIVE, metavar="N", help="Repeats, whatever the precision, instead of the study's."
+        "--at-most", type=POSITIVE, metavar="N", help="With --precision: most repeats, instead of the study's."
     )
     return parameters_option(help)(ranks(repeats(label(width(most(call))))))
 
