@@ -10,6 +10,7 @@ limits are bounds and add up linearly; so do the starts of the jobs, which have 
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
@@ -18,7 +19,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hpc_utils.records.identity import PLANNED
+from hpc_utils.records.identity import PLANNED, parse_settings
 
 from . import stats
 from .cost import HOUR, Billing, per_run, priced
@@ -57,6 +58,27 @@ SECONDS = stats.columns("seconds")
 STARTS = stats.columns("start")
 STEPS = stats.columns("step_seconds")
 ENDS = stats.columns("hours", "node_hours", "device_hours", "cost")
+
+
+def with_steps(points: Iterable[Point], runs: pd.DataFrame) -> list[dict[str, Any]]:
+    """`points` with the steps of an epoch, where they are not known, of `runs` of the same workload, with the same arguments and
+    global batch, on any machine.
+
+    A script decides on its epochs itself: its steps are those of a whole run.
+    """
+    arguments = runs.settings.map(_arguments)
+    counted = []
+    for point in points:
+        is_script = point["workload"].endswith(".py")
+        alike = _alike(runs[arguments == _arguments(point["settings"])], point, ["workload", "global_batch"])
+        samples = alike.samples / (1 if is_script else alike.epochs)
+        steps = point["steps"] or (float(samples.median()) / point["global_batch"] if len(alike) else None)
+        counted.append({**point, "steps": steps} | ({"epochs": 1} if is_script else {}))
+    return counted
+
+
+def _arguments(settings: Any) -> str:
+    return json.dumps(parse_settings(settings if isinstance(settings, str) else "").get("workload_args"))
 
 
 def estimate(

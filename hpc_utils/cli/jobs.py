@@ -108,7 +108,7 @@ def plan(study, cluster_name, node_type, throughput, gpu, as_markdown, csv_file,
     run_records = records.load()
     print_refused(run_records.refused)
     links = cluster.network.link_gbit or math.inf
-    points = studies.forecast(planned)
+    points = budget.with_steps(studies.forecast(planned), run_records.runs)
     estimates = budget.estimate(
         points, run_records.runs, run_records.epochs,
         limit=cluster.slurm.seconds, throughput=throughput,
@@ -144,7 +144,8 @@ def plan(study, cluster_name, node_type, throughput, gpu, as_markdown, csv_file,
         remedy = (
             f"give --throughput{' or --like' * (not peak)}" if has_steps else "set steps_per_epoch (not of a script)"
         )
-        tell(f"hint: instead of the time limit, {remedy}, or measure one run")
+        place = "" if has_steps else ", with --throughput on any machine"
+        tell(f"hint: instead of the time limit, {remedy}, or measure one run{place}")
     return variant.name or planned.file.stem, estimates
 
 

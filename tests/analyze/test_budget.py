@@ -112,6 +112,20 @@ def test_what_was_measured_elsewhere_is_for_one_device() -> None:
     assert evaluated.seconds - one.seconds == pytest.approx(2 * 10 / 3), "a tenth of the samples, forward alone"
 
 
+@pytest.mark.parametrize(("workload", "steps"), [("mine.py", 10), ("mine:mlp", 5)])
+def test_the_steps_of_own_data_are_those_of_runs_elsewhere(workload: str, steps: int) -> None:
+    runs, epochs = records({"world": 2, "seconds": 9.0, "hardware_id": "laptop"}, repeats=2)
+    runs = runs.assign(workload=workload, samples=5120, epochs=2)
+    unlike = {"workload": workload, "steps": None} | {"settings": 'workload_args={"width": 8}'}
+    planned = [point(4, workload=workload, settings='device="cuda"', steps=None), point(4, **unlike)]
+    counted = budget.with_steps(planned, runs)
+    assert [entry["steps"] for entry in counted] == [steps, None]
+    estimates = predicted(*counted, known=(runs, epochs), throughput=512)
+    assert estimates.basis.tolist() == ["stated", "time limit"]
+    training = 10 * 512 / 512 / 2  # s, for four devices: between a fourth of one device's time and all of it
+    assert ends(estimates.iloc[0])[0] == pytest.approx(training + budget.SETUP[0])
+
+
 def test_repeats_err_together_and_different_measurements_do_not() -> None:
     known = records({"world": 1, "seconds": 1000.0}, {"world": 2, "seconds": 1000.0}, repeats=3)
     points = [point(world, repeat) for world in (1, 2) for repeat in (1, 2, 3)]
