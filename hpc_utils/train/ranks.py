@@ -112,9 +112,13 @@ class Ranks:
         return everyone or []
 
     @property
-    def collectives(self) -> int:
-        """How many collectives this process has started, in all process groups."""
-        return sum(group._get_sequence_number_for_group() for group in dist.distributed_c10d._world.pg_map)
+    def collectives(self) -> int | None:
+        """How many collectives on `device` this process has started, in all process groups; None if a backend does not count."""
+        try:
+            backends = [group._get_backend(self.device) for group in dist.distributed_c10d._world.pg_map]
+            return sum(backend._get_sequence_number_for_group() for backend in backends)
+        except RuntimeError:
+            return None
 
     @property
     def everyone(self) -> Any:

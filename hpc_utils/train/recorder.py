@@ -67,8 +67,8 @@ class Recorder:
     Raises:
         ValueError: the global batch does not divide over the ranks, a parameter is no JSON value, or the loop does not train
             what `hpc run` was asked for.
-        RuntimeError: torchrun started several processes, but torch.distributed has no process group; at the end of the first epoch,
-            if the loop's steps have started no collective.
+        RuntimeError: torchrun started several processes, but torch.distributed has no process group; at the end of an epoch, if the
+            loop has started no collective in it.
         AlreadyComplete: on entry, on every rank, if the run is complete.
         ClaimedElsewhere: on entry, if another process is measuring the run.
         ConfigError: the requested `profile` is not available.
@@ -116,8 +116,7 @@ class Recorder:
         self._total = Usage()
         self._in_epoch = False
         self._has_batch = False  # of which no step was marked
-        self._unreduced = is_own_loop and ranks.world_size > 1  # no step has started a collective
-        self._collectives = 0  # before the last batch
+        self._must_reduce = is_own_loop and ranks.world_size > 1 and self.parameters["parallel"] != "own"
         self._is_carried = False  # whether the next epoch continues a checkpointed one
         self._rounds: list[dict[str, Any]] = []
         self.waited = 0.0  # s, for this run's turns
@@ -286,6 +285,7 @@ class Recorder:
             observer.on_epoch(self.rows, done + 1, last)
         self._clock.start()
         self._begin_block()
+        collectives = self.ranks.collectives
         source = iter(batches)
         while True:
             if self._turns.is_over(len(self._stats.steps) + self._clock.steps):
@@ -298,9 +298,13 @@ class Recorder:
                 break
             self.lap("data")
             self._has_batch = True
-            if self._unreduced:
-                self._collectives = self.ranks.collectives
             yield batch
+        if self._must_reduce and collectives is not None and self.ranks.collectives == collectives:
+            raise RuntimeError(
+                f"parallel={self.parameters['parallel']}, but the epoch has started no collective of torch.distributed, so each rank "
+                "trains a model of its own: wrap the model in DistributedDataParallel and call the wrapper, or give parallel=own if "
+                "the gradients are reduced otherwise"
+            )
         self._profile.end_epoch()
         self._end_block()
         self._close_epoch()
@@ -329,12 +333,6 @@ class Recorder:
         if not stats.steps:
             raise RuntimeError(
                 "no step was recorded: call `run.step(samples=...)` for each batch of `run.epoch(loader)`"
-            )
-        if self._unreduced and self.parameters["parallel"] != "own":
-            raise RuntimeError(
-                f"parallel={self.parameters['parallel']}, but no step has started a collective of torch.distributed, so each rank "
-                "trains a model of its own: wrap the model in DistributedDataParallel and call the wrapper, or give parallel=own if "
-                "the gradients are reduced otherwise"
             )
         self._total.update(stats.usage)
         self._total.update(steps=len(stats.steps), samples=stats.samples)
@@ -396,8 +394,6 @@ class Recorder:
                 "batches"
             )
         self._has_batch = False
-        if self._unreduced:
-            self._unreduced = self.ranks.collectives == self._collectives
         self._stats.add_step(samples, loss, lr, sums)
         sampled = self._clock.sampled
         self._clock.step()

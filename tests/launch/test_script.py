@@ -148,7 +148,7 @@ def test_a_loop_that_does_not_train_what_it_was_started_for_fails(
 def test_ranks_that_do_not_reduce_their_gradients_are_refused_as_ddp(bench: Bench, parallel: str, code: int) -> None:
     write_loop(bench.folder, LOOP.replace("model(x)", 'getattr(model, "module", model)(x)'))
     assert bench.hpc("run", "my_loop.py", "--nproc", 2, "-p", f"parallel={parallel}").code == code
-    assert code == 0 or "no step has started a collective" in bench.status()["reason"]
+    assert code == 0 or "no collective" in bench.status()["reason"]
 
 
 def test_a_script_without_recorder_or_batch_and_one_elsewhere_are_refused(here: Path) -> None:
