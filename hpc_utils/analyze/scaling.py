@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from hpc_utils.capability import PERIODS_OF_A_STEP
+from hpc_utils.plural import counted
 from hpc_utils.records.identity import differing_settings, task
 
 from . import stats
@@ -366,12 +367,32 @@ def efficiency_ratio(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def curve_names(table: pd.DataFrame) -> pd.Series:
-    """`strong, batch 768, resnet18 on cifar10, fp32, optimizer=adamw`: the curve of each row; its settings where others of the
-    same name differ in them."""
+    """`strong, batch 768, resnet18 on cifar10, fp32, 0.3 core, optimizer=adamw`: the curve of each row; what else separates curves
+    (`SAME`) where others of the same name differ in it."""
     names = pd.Series([_curve_name(row) for row in table.to_dict("records")], table.index, dtype=object)
-    for _, settings in table.settings.groupby(names):
-        names[settings.index] += [f", {text}" * bool(text) for text in differing_settings(settings)]
+    for column in (name for name in SAME if name in table):
+        for _, values in table[column].groupby(names):
+            if column == "settings":
+                texts = differing_settings(values)
+            else:
+                texts = [described(column, value) * (values.nunique(dropna=False) > 1) for value in values]
+            names[values.index] += [f", {text}" * bool(text) for text in texts]
     return names
+
+
+def described(column: str, value: Any) -> str:
+    """A value of `SAME` in words; "" where there is none."""
+    if column == "link_gbit":
+        return "links as they are" if pd.isna(value) else f"{value:g} Gbit/s"
+    if column == "threads_per_rank":
+        return f"{value:g} core" if value < 1 else counted(value, "core")
+    if column == "share_period":
+        return "" if pd.isna(value) else f"every {1e3 * value:g} ms"
+    if column == "settings":
+        return value
+    if pd.isna(value):
+        return ""
+    return f"{column.replace('_', ' ')} {str(value)[:24]}"
 
 
 def _curve_name(row: Mapping[str, Any]) -> str:

@@ -9,6 +9,7 @@ The room is larger than its budget because 40 commands have more than 100 option
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import gc
 import importlib
@@ -86,10 +87,15 @@ def main() -> None:
         100_000
     )  # most objects are created by imports and stay: frequent collection costs a fifth of the time
     signals.remember()  # SIGUSR1 may arrive before the run listens for it
-    folder = Path.cwd()
-    clone = next((place for place in (folder, *folder.parents) if (place / "hpc_utils/workspace.py").is_file()), None)
-    if clone and clone != paths.root():
-        common.warn(f"this is the hpc of {paths.root()}, whose notebooks and results it uses, not those of {clone}")
+    with contextlib.suppress(OSError):  # the folder was deleted, or one above it cannot be read
+        folder = Path.cwd()
+        clone = next(
+            (place for place in (folder, *folder.parents) if (place / "hpc_utils/workspace.py").is_file()), None
+        )
+        if clone and clone != paths.root():
+            common.warn(
+                f"this is the hpc of {paths.root()}, whose notebooks and results it uses, not those of {clone}"
+            )
 
 
 for _command in (*(one for commands in SECTIONS.values() for one in commands), run.point):

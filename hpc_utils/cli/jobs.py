@@ -348,9 +348,10 @@ def _names(entry: Entry) -> set[str]:
 @click.command()
 @click.argument("study", required=False)
 def retry(study):
-    """Submit failed and cancelled runs again. They resume from their checkpoints."""
+    """Submit failed and cancelled runs again. They resume from their checkpoints; scripts start again."""
     from hpc_utils.launch import cluster as clusters
     from hpc_utils.launch import submit as submitting
+    from hpc_utils.launch.study import StudyError
     from hpc_utils.records.folder import state
 
     submitted = submitting.submissions(study)
@@ -367,10 +368,14 @@ def retry(study):
     resubmitted = set()
     for submission in unfinished:
         cluster = as_rehearsed(clusters.read_cluster(submission.cluster))
-        draft, resubmission = submitting.submit(
-            submission.source, cluster, submission.node_type, **submission.selection,
-            submitted=run_ids,
-        )  # fmt: skip
+        try:
+            draft, resubmission = submitting.submit(
+                submission.source, cluster, submission.node_type, **submission.selection,
+                submitted=run_ids,
+            )  # fmt: skip
+        except StudyError as error:  # edited since; the others go on
+            warn(f"{error}: submit it again yourself")
+            continue
         if resubmission:
             resubmitted.add(submission.index)
             click.echo(f"{submission.index}: {draft.runs} submitted again: {', '.join(resubmission.job_ids)}")

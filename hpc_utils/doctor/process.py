@@ -96,9 +96,9 @@ class LoadMeter:
         self._usage.start()
 
     def load(self) -> float | None:
-        """Their share of the cores so far; None if it is unknown."""
+        """Their share of the cores so far; None if it is unknown, or the rank has no cores of its own."""
         used = self._usage.stop()
-        if "outside_seconds" not in used:
+        if "outside_seconds" not in used or not self._ranks.cores:
             return None
         seconds = used["outside_seconds"] + used["steal_seconds"]
         return max(0.0, seconds - ROUNDING) / used["seconds"] / self._ranks.threads

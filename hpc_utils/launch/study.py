@@ -186,7 +186,7 @@ class Plan:
         in_turn = filter(turns.takes_turns, self.requests)
         for repeat, group in itertools.groupby(in_turn, key=lambda run: run.config.repeat):
             states = [run.state for run in group]
-            if 0 < (complete := states.count("complete")) < len(states):
+            if 0 < (complete := states.count("complete")) < len(states) and "running" not in states:
                 remedy = f"`{self.command} --redo --only repeat={repeat}` measures all of them together"
                 yield f"repeat {repeat}: {complete} of {len(states)} runs are complete, with which the others cannot take turns: {remedy}"
         with contextlib.suppress(UnknownStudy):

@@ -26,8 +26,8 @@ Row = Mapping[str, Any]
 Writer = Callable[[Row], str]
 MOST_ROWS = 60  # of a shown table
 MOST_COLUMNS = 8
-LINE = 24  # letters of a text in a line of a cell, or as many as it takes for
-LINES = 4
+LINE_LETTERS = 24  # of a text in a cell; more if it would take more than `MOST_LINES`
+MOST_LINES = 4
 
 
 def text_table(rows: pd.DataFrame, columns: Mapping[str, Writer]) -> pd.DataFrame:
@@ -89,9 +89,10 @@ def _folded(cells: pd.DataFrame, words: Sequence[str]) -> str:
 def html(cells: pd.DataFrame, words: Iterable[str]) -> str:
     """A table of text as HTML. Columns with the headings `words` are aligned to the left and wrap; numbers are, by the page's style,
     aligned to the right."""
-    letters = {heading: cells[heading].str.len().max() for heading in words if heading in cells}
+    cells = cells.astype(str)
+    letters = {heading: max(map(len, cells[heading]), default=0) for heading in words if heading in cells}
     # A letter is half as wide as high.
-    widths = {heading: min(most, max(LINE, most / LINES)) / 2 for heading, most in letters.items()}
+    widths = {heading: min(most, max(LINE_LETTERS, most / MOST_LINES)) / 2 for heading, most in letters.items()}
     style = ' style="text-align: left; min-width: {:g}em"'.format
     styles = [style(widths[heading]) if heading in widths else "" for heading in cells]
 

@@ -146,8 +146,10 @@ def test_a_profile_beside_another_program_warns(results: Path) -> None:
     told = []
     spin = "import os; os.sched_setaffinity(0, {cpu})\nwhile True: pass".replace("cpu", str(core_groups()[0][0]))
     with subprocess.Popen([sys.executable, "-c", spin]) as other:
-        compute.profile(RunConfig(workload="cnn", device="cpu", threads_per_rank=1), [64], 60, told.append)
-        other.kill()
+        try:
+            compute.profile(RunConfig(workload="cnn", device="cpu", threads_per_rank=1), [64], 60, told.append)
+        finally:
+            other.kill()
     assert len(told) == 61
 
 

@@ -486,8 +486,12 @@ def test_only_the_chosen_runs_are_to_do(write) -> None:
 def test_a_repeat_of_which_a_part_is_complete_has_the_command_that_measures_it_again(write) -> None:
     study = write(GOOD)
     assert "--redo --only" not in output("study", "plan", study)
-    RunFolder.claimed(studies.plan(study).points[0].request.path).close("complete")
+    complete, running = (point.request.path for point in studies.plan(study).points[:2])
+    RunFolder.claimed(complete).close("complete")
     assert "--redo --only repeat=1`" in output("study", "plan", study)
+    claim = RunFolder.claimed(running)
+    assert "--redo --only" not in output("study", "plan", study)
+    claim.close("failed")
 
 
 @pytest.mark.parametrize(("repeats", "ranks"), [(1, "1,2"), (3, "2")])
@@ -533,6 +537,19 @@ def test_a_retry_asks_for_the_runs_of_each_submission_and_for_no_others(write, m
     output("retry")
     groups = [[job.tasks for job in one.jobs] for one in submissions()]
     assert groups[2:] == groups[:2] and any(len(task) > 1 for job in groups[3] for task in job), "in turn again"
+
+
+def test_a_retry_of_what_an_edited_study_no_longer_has_does_not_stop_the_others(write, monkeypatch, tmp_path) -> None:
+    numbers = itertools.count(1)
+    monkeypatch.setattr(slurm_commands, "sbatch", lambda *_, **__: str(next(numbers)))
+    cluster = tmp_path / "cluster.toml"
+    cluster.write_text(CLUSTER)
+    monkeypatch.setattr(slurm_commands, "jobs", lambda ids: {})
+    for ranks in ("ranks=2", "ranks=1"):
+        output("submit", write(GOOD), "--cluster", str(cluster), "--only", ranks)
+    write(GOOD.replace("ranks = [1, 2]", "ranks = [1]"))
+    output("retry")
+    assert len(submissions()) == 3
 
 
 H200 = """

@@ -82,6 +82,11 @@ def test_a_wide_table_folds_after_what_is_equal_in_all_rows() -> None:
     assert "<details>" not in tables.readable(wide.iloc[:, :8])[0]
 
 
+def test_a_table_of_numbers_and_an_empty_one_are_html() -> None:
+    assert "<td" in tables.html(pd.DataFrame({"runs": [1]}), ["runs"])
+    assert "nan" not in tables.html(pd.DataFrame(columns=["runs"]), ["runs"])
+
+
 def test_the_comparison_names_what_differs_and_its_reference() -> None:
     runs = study(strong={"1x2": 0.9})
     runs = pd.concat([runs, runs.assign(run_id=runs.run_id + "x", settings='compile="default"')], ignore_index=True)

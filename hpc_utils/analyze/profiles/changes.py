@@ -6,13 +6,14 @@ devices' spans: compute by the classes of its kernels, exposed communication, me
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import pandas as pd
 
 from . import kernels, phases
 from .devices import MATRIX, Devices
-from .readers import Reports
+from .readers import COUNTS, WORK, Reports
 from .timeline import ProfileError
 from .verdict import LIKE, NEGLIGIBLE
 
@@ -65,13 +66,21 @@ def compare(before: Reports, after: Reports) -> tuple[pd.DataFrame, list[str]]:
     different = matrices[matrices.min(axis=1) < (1 - LIKE) * matrices.max(axis=1)]
     for kind, count in different.iterrows():
         sentences.append(f"different work: {count.before:.4g} and {count.after:.4g} {kind} kernels a {unit}")
-    if before.work and after.work:
-        names = dict.fromkeys((*before.work, *after.work))
-        pairs = [(name, before.work.get(name), after.work.get(name)) for name in names]
-        unlike = [f"{name} {first} and {second}" for name, first, second in pairs if first != second]
-        if unlike:
-            sentences.append(f"different work or options by the runs' records: {', '.join(unlike)}")
+    if before.work and after.work and (unlike := ", ".join(_unlike(before.work, after.work))):
+        sentences.append(f"different work or options by the runs' records: {unlike}")
     return rows, sentences
+
+
+def _unlike(*works: Mapping[str, Any]) -> list[str]:
+    """What differs, as `width 8 and 16`: the options of an own workload only where the operations are not counted in both."""
+    counts = [name for name in COUNTS if all(work.get(name) for work in works)]
+    options = [{} if "flops_per_sample" in counts else work.get("workload_args") or {} for work in works]
+    sides = [
+        option | {name: value for name, value in work.items() if name in (*WORK, *counts)}
+        for option, work in zip(options, works, strict=True)
+    ]
+    pairs = {name: [side.get(name) for side in sides] for side in sides for name in side}
+    return [f"{name} {first} and {second}" for name, (first, second) in pairs.items() if first != second]
 
 
 def _parts(devices: Devices) -> dict[str, float]:

@@ -74,7 +74,7 @@ class Devices:
         replayed: whether CUDA graphs start most of the work: more than `MANY` operations a launch.
         kernels: compute kernels, of the device with fewest. median_kernel: ns, of compute kernels.
         kernel_ns: of compute kernels by name.
-        brief: all-reduces shorter than `BRIEF`. exposed_ns: of communication where nothing is computed, by kind of collective and whether its name says 16 bits. calls: by kind.
+        brief: all-reduces shorter than `BRIEF`, of which `brief_ns` are exposed. exposed_ns: of communication where nothing is computed, by kind of collective and whether its name says 16 bits. calls: by kind.
             Kinds are those of `kernels.collective`; "activations": all-reduces that forward passes launch, too (tensor parallelism).
     """
 
@@ -109,7 +109,7 @@ class Devices:
         self.median_kernel = float(np.median(medians)) if medians else 0.0
         self.kernel_ns = kernels.kernel_ns(timelines)
         self.exposed_ns, self.calls = Counter(), Counter()
-        self.brief = 0
+        self.brief, self.brief_ns = 0, 0
         for timeline in timelines:
             sends = timeline.ops.of_kind(COMMUNICATION)
             in_forward = intervals.holds(sends.launched, phases.windows(timeline.ranges, Phase.FORWARD))
@@ -120,7 +120,9 @@ class Devices:
                     kind = "activations"
                 self.calls[kind] += np.count_nonzero(chosen)
                 if kind == "all_reduce":
-                    self.brief += np.count_nonzero((sends.end - sends.start)[chosen] < BRIEF)
+                    is_brief = chosen & (sends.end - sends.start < BRIEF)
+                    self.brief += np.count_nonzero(is_brief)
+                    self.brief_ns += intervals.outside(sends.where(is_brief).union(), timeline.ops.union(COMPUTE))
                 narrow = kernels.precision(sends.names[number]) in kernels.HALF
                 self.exposed_ns[kind, narrow] += intervals.outside(
                     sends.where(chosen).union(), timeline.ops.union(COMPUTE)

@@ -298,7 +298,8 @@ def communicating(share: float, advice: Sequence[Advice], *doubts: Doubt) -> Los
 def sending(share: float, devices: Devices) -> list[Advice]:
     uncovered = devices.shares["computing"] - (devices.shares["overlapped"] or 0.0)
     advice = []
-    one_by_one = devices.brief_per_step > MANY_BRIEF
+    reduced = sum(ns for (kind, _), ns in devices.exposed_ns.items() if kind in ALL_REDUCE)
+    one_by_one = devices.brief_per_step > MANY_BRIEF and devices.brief_ns > reduced / 2
     applies = {KEPT: devices.gathered_twice, JOINED: one_by_one, HIDING: not one_by_one}
     for kinds, part, action in TRIES:
         touched = sum(
@@ -306,6 +307,8 @@ def sending(share: float, devices: Devices) -> list[Advice]:
             for (kind, narrow), ns in devices.exposed_ns.items()
             if kind in kinds and not (narrow and action == SIXTEEN)
         )
+        if action == JOINED:
+            touched = devices.brief_ns
         touched *= share / max(devices.exposed_ns.total(), 1)
         if action == NO_SYNC:
             part = 1 - 1 / devices.batches

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PROFILE = "profile"  # the folder of a run in which profilers write
-WORK = ("workload", "dataset", "batch_per_device", "parameters", "flops_per_sample")  # of a step, in a run's records
+COUNTS = ("parameters", "flops_per_sample")
+WORK = ("workload", "dataset", "batch_per_device")  # of a step, in a run's records, with `COUNTS`
 
 _HEAD = 65536
 _NAMES = (".json", ".json.gz", ".sqlite", ".nsys-rep", ".ncu-rep")
@@ -57,7 +58,7 @@ class Reports:
             given; and exposed communication if DDP measured it, which is then no part of backward.
         config: the run's options, likewise.
         load: the largest share of a device's cores that other processes used or the hypervisor stole, likewise; 0 if unknown.
-        work: what a rank's step computes (`WORK`), likewise; with the options of a workload or script whose operations are not known.
+        work: what a rank's step computes (`WORK`, `COUNTS`), likewise; and `workload_args`, the options of an own workload.
         step_seconds: the time of a step, likewise: the median of the epochs' medians, most of whose steps are not profiled. NaN if unknown.
     """
 
@@ -209,8 +210,7 @@ def _recorded(folder: Path) -> Reports | None:
     load = _load(folder / "ranks.csv", run.get("threads_per_rank") or 1)
     step_seconds = float(epochs.step_p50.median())
     config = run.get("config", {})
-    options = {} if run.get("flops_per_sample") else config.get("workload_args") or {}
-    work = {name: value for name, value in (options | config | run).items() if name in (*options, *WORK)}
+    work = {name: value for name, value in (config | run).items() if name in (*WORK, *COUNTS, "workload_args")}
     return Reports(phases=phases, config=config, load=load, work=work, step_seconds=step_seconds)
 
 

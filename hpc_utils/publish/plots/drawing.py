@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, LogLocator, MaxNLocator, NullLocator
 
 from hpc_utils.analyze.points import SAME
-from hpc_utils.plural import counted
+from hpc_utils.analyze.scaling import described
 from hpc_utils.records.identity import differing_settings
 
 from ..formatting import number
@@ -286,21 +286,7 @@ def apart(
 
 def more(row: Any, names: Iterable[str]) -> str:
     """`, torch 2.13.0, 1 Gbit/s`: the values of these columns for a label."""
-    return "".join(f", {text}" for name in names if (text := _described(name, getattr(row, name))))
-
-
-def _described(name: str, value: Any) -> str:
-    if name == "link_gbit":
-        return "links as they are" if pd.isna(value) else f"{value:g} Gbit/s"
-    if name == "threads_per_rank":
-        return f"{value:g} core" if value < 1 else counted(value, "core")
-    if name == "share_period":
-        return "" if pd.isna(value) else f"every {1e3 * value:g} ms"
-    if name == "settings":
-        return value
-    if pd.isna(value):
-        return ""
-    return f"{name.replace('_', ' ')} {str(value)[:24]}"
+    return "".join(f", {text}" for name in names if (text := described(name, getattr(row, name))))
 
 
 def precisions(rows: pd.DataFrame) -> list[str]:

@@ -256,6 +256,14 @@ def test_gradients_that_are_sent_one_by_one_are_to_be_joined(tmp_path: Path) -> 
     assert "140 all-reduces" in found.advice[0].action and "bucket_mb" not in actions(found)
 
 
+def test_brief_all_reduces_beside_long_buckets_are_not_what_to_join(tmp_path: Path) -> None:
+    parts = [(GEMM, 0, 12_000), *((ALL_REDUCE, 12_000 + 50 * n, 45) for n in range(60))]
+    parts += [(ALL_REDUCE, 15_000, 2_500), (ALL_REDUCE, 17_500, 2_500)]
+    ranks = [trained(tmp_path / f"rank{rank}.json", parts, rank=rank, ranks=2) for rank in (0, 1)]
+    found = judge(gather(ranks))
+    assert "bucket_mb" in actions(found) and "all-reduces a step" not in actions(found)
+
+
 @pytest.mark.parametrize(
     ("forward", "fewer", "words", "absent"),
     [

@@ -98,6 +98,7 @@ SIZED = {"flops_per_sample": 7.0, "parameters": 10, "batch_per_device": 8}
         (SIZED, SIZED | {"batch_per_device": 4}, ["batch_per_device 8 and 4"]),
         ({"workload_args": {"width": 8}}, {"workload_args": {"width": 16}}, ["width 8 and 16"]),
         (SIZED | {"workload_args": {"dropout": 0.1}}, SIZED, []),  # the counts decide
+        (SIZED | {"workload_args": {"width": 8}}, {"batch_per_device": 8, "workload_args": {"width": 8}}, []),
         (SIZED, {}, []),  # no records
     ],
 )
