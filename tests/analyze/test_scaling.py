@@ -134,6 +134,14 @@ def test_what_a_precision_gains_is_a_ratio_with_an_interval_on_one_process() -> 
     assert ["seed=1" in line for line in scaling.precision_sentences(both)] == [True, False]
 
 
+def test_curves_of_other_devices_have_names_of_their_own() -> None:
+    halves = [study(weak={"1x2": 0.9}).assign(threads_per_rank=0.5, share_period=period) for period in (0.01, 0.02)]
+    runs = pd.concat([study(weak={"1x2": 0.9}), *halves])
+    table = scaling.efficiency(runs.assign(run_id=[f"run{number}" for number in range(len(runs))]))
+    names = scaling.curve_names(scaling.headline(table)).unique()
+    assert len(names) == 3 and sum("core" in name for name in names) == 3 and sum("20 ms" in name for name in names) == 1
+
+
 def test_layouts_of_one_rank_count_are_points_of_their_own() -> None:
     runs = study(strong={"1x8": 0.9, "2x4": 0.8, "4x2": 0.7, "1x12": 0.6})
     table = scaling.efficiency(runs)

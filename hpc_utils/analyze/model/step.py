@@ -90,7 +90,7 @@ class Work(NamedTuple):
         over the backward pass. The jitter is that of the runs on one rank.
 
         Raises:
-            ValueError: there is no such profile, and no run on one rank with phases.
+            ValueError: there is no such profile, and no run on one rank with phases and its number of parameters.
         """
         run = runs.iloc[0]
         single = one_rank(runs)
@@ -105,6 +105,8 @@ class Work(NamedTuple):
             gradients = [Bucket(gradient["bytes"], gradient["fraction"]) for gradient in profile["ready"]]
             phases = pd.DataFrame(profile["batches"]).set_index("batch")[[*PHASES]].map(np.median)
             source = f"compute profile {profile['name']}"
+        elif pd.isna(run.parameters):
+            raise ValueError("the model needs the number of parameters, which own loops do not record")
         else:
             size = run.parameters * 4 / GRADIENTS  # fp32
             gradients = [Bucket(size, (part + 1) / GRADIENTS) for part in range(GRADIENTS)]

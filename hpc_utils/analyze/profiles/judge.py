@@ -230,12 +230,14 @@ def _by_phases(reports: Reports, measured: Counters | None, remarks: Sequence[st
     if wire is not None:
         advice = [*saving(wire, HIDING), *saving(wire / 2, SIXTEEN, NO_SYNC.format(2))]
         losses.append(communicating(wire, advice, Doubt(0.7, "waiting for slower ranks is counted too")))
-    elif world(reports.timelines)[1] > 1:
-        doubts.append(Doubt(0.7, "the all-reduce is inside the backward phase"))
+    profiler = "cpu" if reports.timelines else "torch"
+    if not any(losses) and wire is None and max(reports.ranks, world(reports.timelines)[1]) > 1:
+        why = "the all-reduce is inside the backward phase, whose communication was not measured"
+        advice = Advice(f"profile what the phases are made of: -p profile={profiler}", "separates it from computing")
+        return undecided(why, [advice], remarks, evidence)
     if not any(losses):
         work = sum(shares[name] for name in PARTS[1:])
         reason = f"forward, backward and optimizer take {work:.0%} of the step"
-        profiler = "cpu" if reports.timelines else "torch"
         advice = [
             Advice(f"profile what the phases are made of: -p profile={profiler}", "shows where the time goes inside"),
             Advice("more devices: computing takes the time", "at most in proportion"),

@@ -57,6 +57,7 @@ class Reports:
         phases: seconds a step under data, forward, backward, optimizer from the records of the run, if its folder was
             given; and exposed communication if DDP measured it, which is then no part of backward.
         config: the run's options, likewise.
+        ranks: of the run, likewise; 1 if unknown.
         load: the largest share of a device's cores that other processes used or the hypervisor stole, likewise; 0 if unknown.
         work: what a rank's step computes (`WORK`, `COUNTS`), likewise; and `workload_args`, the options of an own workload.
         step_seconds: the time of a step, likewise: the median of the epochs' medians, most of whose steps are not profiled. NaN if unknown.
@@ -66,6 +67,7 @@ class Reports:
     kernels: pd.DataFrame | None = None
     phases: dict[str, float] | None = None
     config: Mapping[str, Any] = field(default_factory=dict)
+    ranks: int = 1
     load: float = 0.0
     work: Mapping[str, Any] = field(default_factory=dict)
     step_seconds: float = math.nan
@@ -211,7 +213,8 @@ def _recorded(folder: Path) -> Reports | None:
     step_seconds = float(epochs.step_p50.median())
     config = run.get("config", {})
     work = {name: value for name, value in (config | run).items() if name in (*WORK, *COUNTS, "workload_args")}
-    return Reports(phases=phases, config=config, load=load, work=work, step_seconds=step_seconds)
+    ranks = run.get("world_size", 1)
+    return Reports(phases=phases, config=config, ranks=ranks, load=load, work=work, step_seconds=step_seconds)
 
 
 def _load(ranks: Path, cores: float) -> float:

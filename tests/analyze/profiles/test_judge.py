@@ -308,7 +308,7 @@ def test_phases_of_a_run_decide_where_no_gpu_was_seen() -> None:
     assert value(found, "data phase, of the step") == pytest.approx(30)
     computing = judged(phases=seconds | {"data": 0.01})
     several = judged(timeline(None, world_size=2), phases=seconds | {"data": 0.01})
-    assert several.bound == computing.bound == Bound.COMPUTE and several.confidence < computing.confidence
+    assert (computing.bound, several.bound) == (Bound.COMPUTE, Bound.NOT_ENOUGH), "the all-reduce is somewhere inside"
     assert judged(phases=seconds | {"data": 0.0, "communication": 0.5}).bound == Bound.COMMUNICATION
     assert judged(phases=dict.fromkeys(seconds, 0.0)).bound == Bound.NOT_ENOUGH
 
