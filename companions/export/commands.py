@@ -48,6 +48,7 @@ def export(name, folder, formats, course, output):
     if course:
         _write_course_folder(name, folder or paths.results(), output)
         return
+    from hpc_utils import records
     from hpc_utils.publish import cells, exports, staleness
 
     from . import figures
@@ -67,7 +68,7 @@ def export(name, folder, formats, course, output):
     output = output or paths.results() / "export"
     for path in figures.write_figure(sets[set_name], figure, output, re.split(r"[,\s]+", formats.strip())):
         click.echo(path)
-    for fault in staleness.page_faults(sets[set_name], figure.page):
+    for fault in staleness.page_faults(sets[set_name], figure.page, records.load(sets[set_name].folder)):
         warn(f"warning: {fault}")
 
 

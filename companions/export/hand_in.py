@@ -244,7 +244,8 @@ def _write_figures(
         if study_page or shared_page:
             pages.add(figure.page)
             write_figure(exported, figure, output, ["pdf"])
-    yield from (f"{fault}." for page in sorted(pages) for fault in staleness.page_faults(exported, page))
+    all_records = records.load(results)
+    yield from (f"{fault}." for page in sorted(pages) for fault in staleness.page_faults(exported, page, all_records))
     if not pages:
         yield f"No figures: `hpc report {study}` draws them."
 

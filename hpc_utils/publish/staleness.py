@@ -25,13 +25,12 @@ def faults(exported: Exports) -> list[str]:
 
 
 def page_faults(
-    exported: Exports, stem: str, run_records: records.Records | None = None, runs: Collection[str] | None = None
+    exported: Exports, stem: str, run_records: records.Records, runs: Collection[str] | None = None
 ) -> Iterator[str]:
     """`faults` of one page, `exports/<stem>.json`.
 
     Args:
-        run_records: `records.load` of the whole set, if already loaded. runs: those whose code is compared with what is here; None:
-            all of the page.
+        run_records: `records.load` of the whole set. runs: those whose code is compared with what is here; None: all of the page.
 
     A committed set is not compared with the cluster files, which are edited for other measurements.
     """
@@ -41,8 +40,6 @@ def page_faults(
     anew = remedy(folder, page)
     if _digest(folder / page["executed"]) != page.get(exports.EXECUTED, ""):
         yield f"{page['executed']} is not the execution that wrote {page_file}, or has changed since: {anew}"
-    if run_records is None:
-        run_records = records.load(folder)
     if page["study"]:
         try:
             study = records.read_study(page["study"], folder)
