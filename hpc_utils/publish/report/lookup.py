@@ -137,7 +137,7 @@ class Lookup:
         link = Markup('<a href="#runs" data-runs="{}" data-name="{}">{}</a>')
         runs = link.format(",".join(map(str, places)), item.name, counted(len(places), "run"))
         page = self.evidence.exported.pages[item.page]
-        anchor = self.chapters.get((self.evidence.results / page["executed"]).resolve(), "top")
+        anchor = self.chapters.get(self.evidence.results / page["executed"], "top")
         commit = f"{(page['commit'] or 'unknown')[:SHORT]}{' (modified)' if page['dirty'] else ''}"
         return {
             "rests on": runs if places else ", ".join(item.evidence),
