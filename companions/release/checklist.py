@@ -106,8 +106,13 @@ def _tested(root: Path) -> Iterator[str]:
 def _current(root: Path) -> Iterator[str]:
     for folder in result_sets(root):
         exported = exports.read_exports(folder)
-        for check in (staleness.faults, staleness.uncommitted, staleness.computed_otherwise):
-            yield from (f"{folder.name}: {fault}" for fault in check(exported))
+        faults = staleness.faults(exported, records.load(folder)) + staleness.computed_otherwise(exported)
+        faults += [
+            f"exports/{stem}.json was written by uncommitted code: commit, then {staleness.remedy(folder, page)}"
+            for stem, page in exported.pages.items()
+            if page["dirty"] is not False
+        ]
+        yield from (f"{folder.name}: {fault}" for fault in faults)
 
 
 def _documents(root: Path) -> Iterator[str]:

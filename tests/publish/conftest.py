@@ -116,4 +116,4 @@ def execution(result_set: Path, chapter: str, line: str) -> None:
 
 def faults(folder: Path) -> list[str]:
     """What is stale in a result set."""
-    return staleness.faults(exports.read_exports(folder))
+    return staleness.faults(exports.read_exports(folder), records.load(folder))

@@ -24,6 +24,7 @@ from companions.release.checklist import Item
 from companions.release.crate import ReleaseRefused
 from hpc_utils import paths, provenance
 from hpc_utils.cli import main
+from hpc_utils.publish import exports
 from hpc_utils.records import packed
 
 SET = "results/reference/here"
@@ -186,6 +187,14 @@ def test_an_item_that_does_not_hold_refuses_any_release(
 def test_a_folder_without_git_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ReleaseRefused, match="not a git repository"):
         checklist.items(tmp_path)
+
+
+def test_what_uncommitted_code_exported_is_not_released(project: Path) -> None:
+    (path,) = (project / SET / "exports").glob("*.json")
+    page = json.loads(path.read_text()) | {"dirty": True}
+    path.write_text(exports.text(page | {"fingerprint": exports.seal(page)}))
+    (fault,) = faults(project, "exports are current")
+    assert "uncommitted code" in fault
 
 
 def test_values_of_other_code_are_stale(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
