@@ -6,7 +6,7 @@ import functools
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -207,9 +207,9 @@ def warn(line: str) -> None:
     click.secho(line, fg="yellow", err=True)
 
 
-def print_refused(refused: Mapping[Any, str], prefix: str = "") -> None:
+def print_refused(refused: Mapping[Any, str]) -> None:
     for name, why in refused.items():
-        click.secho(f"refused {prefix}{name}: {why}", fg="red", err=True)
+        click.secho(f"refused {name}: {why}", fg="red", err=True)
 
 
 def print_table(header: Sequence[str], rows: Iterable[Sequence[str]], text_columns: int = 0) -> None:
@@ -351,19 +351,6 @@ def run_links(request: Request, *, on_nodes: bool) -> Iterator[None]:
     rate = by_hand if gbit is None else rehearsal.rate_of(gbit)
     with running_cluster.holding(rate, by=request.run_id):
         yield
-
-
-def bench_links(cluster: Cluster, measurement: str) -> AbstractContextManager[None]:
-    """In the block a rehearsal's links keep the rate that the hardware id of `cluster` names; elsewhere no effect.
-
-    Raises:
-        ClusterError: another measurement holds the links at another rate.
-    """
-    from hpc_utils import rehearsal
-
-    if cluster.machine.links is None:
-        return nullcontext()
-    return rehearsal.around().holding(cluster.machine.links or None, by=measurement)
 
 
 def print_ceilings(plan: Plan) -> None:
