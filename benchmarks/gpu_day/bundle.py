@@ -24,11 +24,11 @@ from packaging.markers import default_environment
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from companions.release.archive import checksums
 from companions.release.checklist import git, uncommitted
 from companions.release.crate import ReleaseRefused
 from hpc_utils import datasets, paths
 from hpc_utils.provenance.git import EXPORTED
-from hpc_utils.publish import manifest
 
 PROJECT = "scaling-compendium"
 # Packages that need not be sent: torch is expected there, and no run needs the others.
@@ -114,7 +114,7 @@ def make(
                 if (folder := paths.data() / name).is_dir():  # digits come with the code
                     packed.add(folder, f"data/{name}")
     pieces = _cut(archive, piece)
-    (out / "SHA256SUMS").write_text("".join(f"{manifest.of_file(path)}  {path.name}\n" for path in pieces))
+    (out / "SHA256SUMS").write_text(checksums({path.name: path for path in pieces}))
     (out / "start.sh").write_bytes(git(root, "show", "HEAD:benchmarks/gpu_day/start.sh"))
 
 

@@ -66,7 +66,8 @@ def import_(files, mapping, name, dry_run):
         place, why = next(iter(unfit.items()))
         click.secho(f"{counted(len(unfit), 'row')} without a record, such as {place}: {why}", fg="yellow", err=True)
     places = {why: [str(place) for place, fault in refused.items() if fault == why] for why in refused.values()}
-    print_refused({first_names(names): why for why, names in places.items()}, "" if is_by_epoch else "line ")
+    line = "" if is_by_epoch else "line "
+    print_refused({f"{line}{first_names(names)}": why for why, names in places.items()})
     if is_by_epoch and refused:
         click.echo("nothing is kept: runs without these epochs would not compare", err=True)
         sys.exit(1)

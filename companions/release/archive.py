@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
-from hpc_utils.publish import manifest
+from hpc_utils.publish.documents.build import build
+from hpc_utils.publish.documents.sets import read_context
 from hpc_utils.publish.report import bind
 from hpc_utils.records import atomic
 
@@ -18,7 +21,7 @@ SUMS = "SHA256SUMS"
 def release(root: Path, output: Path) -> Path:
     """Write `output/<name>-<version>.zip` from the commit of `root`; returns its path. The same commit gives the same bytes.
 
-    The archive contains the committed files, the documents of `make paper`, a report of each result set,
+    The archive contains the committed files, the documents of paper.toml, built from them, a report of each result set,
     `ro-crate-metadata.json` and `SHA256SUMS`.
 
     Raises:
@@ -28,7 +31,8 @@ def release(root: Path, output: Path) -> Path:
     if faults := checklist.refused(checklist.items(root), project["version"]):
         raise crate.ReleaseRefused("\n".join(faults))
     commit, day = checklist.git(root, "log", "-1", "--format=%H %cs").decode().split()
-    added = {name: root / name for name in checklist.built(root)}
+    documents = build(read_context(root))
+    added = {path.relative_to(root).as_posix(): path for path in documents if path.suffix in (".pdf", ".csv")}
     for folder in crate.result_sets(root):
         for page in bind(folder).parent.rglob("index.html"):
             added[page.relative_to(root).as_posix()] = page
@@ -41,7 +45,7 @@ def release(root: Path, output: Path) -> Path:
             added[name].write_text(text)
 
         add("ro-crate-metadata.json", json.dumps(crate.metadata(root, files, commit, day), indent=1))
-        add(SUMS, "".join(f"{manifest.of_file(file)}  {name}\n" for name, file in sorted(files.items())))
+        add(SUMS, checksums(files))
         options = []
         for name, file in sorted(added.items()):  # each file gets the prefix before it
             options += [f"--prefix={Path(top, name).parent}/", f"--add-file={file.absolute()}"]
@@ -50,3 +54,10 @@ def release(root: Path, output: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     atomic.write_file(path, lambda file: file.write(packed))
     return path
+
+
+def checksums(files: Mapping[str, Path]) -> str:
+    """The SHA-256 of each file, as `sha256sum --check` reads them."""
+    return "".join(
+        f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {name}\n" for name, file in sorted(files.items())
+    )

@@ -13,16 +13,17 @@ from packaging.version import InvalidVersion, Version
 
 from hpc_utils import provenance, records
 from hpc_utils.analyze import claims
-from hpc_utils.publish import exports, formatting, manifest, staleness
+from hpc_utils.publish import exports, formatting, staleness
 from hpc_utils.publish.documents import project
-from hpc_utils.publish.documents.sets import ResultSet, Sets
+from hpc_utils.publish.documents.build import build
+from hpc_utils.publish.documents.faults import DocumentError
+from hpc_utils.publish.documents.sets import ResultSet, Sets, read_context
 from hpc_utils.records.folder import read_json
 
 from . import crate
 from .crate import CITATION, REFERENCE, ReleaseRefused, result_sets
 
 PASSED = "results/passed.json"  # .ci/run writes it when all tests pass: {"commit": SHA}
-BUILD = "paper/build"
 GPU_STUDIES = ("cifar10-gpu", "strong", "weak", "profiling", "optimization", "sensitivity")
 PLACEHOLDER = re.compile(r"(?i)compendium's authors|\byour\b|anonymous")
 
@@ -92,14 +93,6 @@ def uncommitted(root: Path) -> str:
     return formatting.first_names(names, 5)
 
 
-def built(root: Path) -> list[str]:
-    """The documents that `make paper` built, and their manifest."""
-    documents = manifest.read_manifest(root / BUILD).values()
-    return [
-        f"{BUILD}/{file}" for file in (manifest.FILE, *(name for document in documents for name in document["files"]))
-    ]
-
-
 def _committed(root: Path) -> Iterator[str]:
     if names := uncommitted(root):
         yield f"not as committed: {names}"
@@ -113,26 +106,21 @@ def _tested(root: Path) -> Iterator[str]:
 def _current(root: Path) -> Iterator[str]:
     for folder in result_sets(root):
         exported = exports.read_exports(folder)
-        for check in (staleness.faults, staleness.uncommitted, staleness.computed_otherwise):
-            yield from (f"{folder.name}: {fault}" for fault in check(exported))
+        faults = staleness.faults(exported, records.load(folder)) + staleness.computed_otherwise(exported)
+        faults += [
+            f"exports/{stem}.json was written by uncommitted code: commit, then {staleness.remedy(folder, page)}"
+            for stem, page in exported.pages.items()
+            if page["dirty"] is not False
+        ]
+        yield from (f"{folder.name}: {fault}" for fault in faults)
 
 
 def _documents(root: Path) -> Iterator[str]:
-    """Each PDF is the file that its build wrote, at this commit, from its sources and this state of the sets."""
-    written = manifest.read_manifest(root / BUILD)
-    for name in project.read_project(root / "paper/paper.toml").document.keys() - written.keys():
-        yield f"{name} is not built: run `make paper`"
-    for name, entry in written.items():
-        files = {f"{BUILD}/{file}": digest for file, digest in entry["files"].items()} | entry["sources"]
-        changed = [
-            path
-            for path, digest in files.items()
-            if not (root / path).is_file() or manifest.of_file(root / path) != digest
-        ]
-        changed += [path for path, digest in entry["sets"].items() if manifest.of_set(root / path) != digest]
-        changed += ["the commit"] * (entry["commit"] != provenance.commit(root))
-        if changed:
-            yield f"{name}: {', '.join(changed)} changed since it was built: run `make paper`"
+    """The faults of the texts, from which the release builds the PDFs."""
+    try:
+        build(read_context(root), check=True)
+    except DocumentError as error:
+        yield from map(str, error.faults)
 
 
 def _claims(root: Path) -> Iterator[str]:
@@ -183,7 +171,7 @@ CHECKS = {
     "committed": (_committed, True),
     "tests pass": (_tested, True),
     "exports are current": (_current, True),
-    "texts are built": (_documents, True),
+    "texts have no fault": (_documents, True),
     "claims are judged": (_claims, False),
     "measured on GPUs": (_gpus, False),
     "reproduced elsewhere": (_reproduced, False),

@@ -34,7 +34,7 @@ def release(check, output, course):
     hpc release                writes <name>-<version>.zip
 
     The first items of the list must hold for any release, all of them from version 1.0 on (RELEASING.md). The PDFs are
-    those of `make paper`; the same commit and PDFs give the same bytes. Exit code 2: refused.
+    built from the commit's sources; the same commit gives the same bytes. Exit code 2: refused.
     """
     output = output or paths.results() / "release"
     if course:

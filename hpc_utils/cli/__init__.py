@@ -27,9 +27,9 @@ SECTIONS = {
     "Run": (run.run, run.discard, run.params, doctor.doctor, doctor.diagnose, doctor.bench, run.data),
     "Study": (study.study, study.collect, study.report, study.explain),
     "Cluster": (
-        cluster.cluster, jobs.plan, jobs.submit, jobs.status, jobs.monitor, jobs.logs, jobs.cancel, jobs.retry, jobs.pull,
+        cluster.cluster, jobs.plan, jobs.submit, jobs.status, jobs.logs, jobs.cancel, jobs.retry, jobs.pull,
     ),
-    "Publish": (publish.chapter, publish.paper, publish.export),
+    "Publish": (publish.chapter, publish.paper),
 }  # fmt: skip
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100, "show_default": True}
 FULL = {errno.ENOSPC, errno.EDQUOT}

@@ -6,7 +6,7 @@ import functools
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,6 +66,26 @@ def parameters_option(help: str = "See `hpc params`.") -> Callable:
 def variant_options(command: Callable) -> Callable:
     """What a command changes of a study; it receives `variant`, a `launch.target.Variant`."""
 
+    @parameters_option("Overrides the study file in every run, with --as.")
+    @click.option(
+        "--ranks",
+        metavar="N,N",
+        default="",
+        callback=numbers,
+        help="Instead of those of each series of several processes.",
+    )
+    @click.option("--repeats", type=POSITIVE, help="Instead of the number in the study file.")
+    @click.option("--as", "label", metavar="NAME", default="", help="Name of a variant's results.")
+    @click.option(
+        "--precision",
+        type=Finite(1),
+        metavar="X",
+        help="Repeat until the half-widths of the headline ratios' 95 % "
+        "intervals are at most X, such as 0.05 for 5 points of efficiency.",
+    )
+    @click.option(
+        "--at-most", type=POSITIVE, metavar="N", help="With --precision: most repeats, instead of the study's."
+    )
     @functools.wraps(command)
     def call(
         *, label: str, parameters: dict[str, Any], ranks: tuple[int, ...], repeats, precision, at_most, **options
@@ -83,20 +103,7 @@ def variant_options(command: Callable) -> Callable:
             raise click.UsageError("--at-most limits the further repeats of a precision: give --precision, too")
         return command(variant=Variant(label, parameters, ranks, repeats, precision, at_most), **options)
 
-    help = "Overrides the study file in every run, with --as."
-    repeats = click.option("--repeats", type=POSITIVE, help="Instead of the number in the study file.")
-    ranks = click.option(
-        "--ranks", metavar="N,N", default="", callback=numbers, help="Instead of those of each series of several processes."
-    )  # fmt: skip
-    label = click.option("--as", "label", metavar="NAME", default="", help="Name of a variant's results.")
-    width = click.option(
-        "--precision", type=Finite(1), metavar="X", help="Repeat until the half-widths of the headline ratios' 95 % "
-        "intervals are at most X, such as 0.05 for 5 points of efficiency.",
-    )  # fmt: skip
-    most = click.option(
-        "--at-most", type=POSITIVE, metavar="N", help="With --precision: most repeats, instead of the study's."
-    )
-    return parameters_option(help)(ranks(repeats(label(width(most(call))))))
+    return call
 
 
 def numbers(context: click.Context, option: click.Parameter, text: str) -> tuple[int, ...]:
@@ -200,9 +207,9 @@ def warn(line: str) -> None:
     click.secho(line, fg="yellow", err=True)
 
 
-def print_refused(refused: Mapping[Any, str], prefix: str = "") -> None:
+def print_refused(refused: Mapping[Any, str]) -> None:
     for name, why in refused.items():
-        click.secho(f"refused {prefix}{name}: {why}", fg="red", err=True)
+        click.secho(f"refused {name}: {why}", fg="red", err=True)
 
 
 def print_table(header: Sequence[str], rows: Iterable[Sequence[str]], text_columns: int = 0) -> None:
@@ -344,19 +351,6 @@ def run_links(request: Request, *, on_nodes: bool) -> Iterator[None]:
     rate = by_hand if gbit is None else rehearsal.rate_of(gbit)
     with running_cluster.holding(rate, by=request.run_id):
         yield
-
-
-def bench_links(cluster: Cluster, measurement: str) -> AbstractContextManager[None]:
-    """In the block a rehearsal's links keep the rate that the hardware id of `cluster` names; elsewhere no effect.
-
-    Raises:
-        ClusterError: another measurement holds the links at another rate.
-    """
-    from hpc_utils import rehearsal
-
-    if cluster.machine.links is None:
-        return nullcontext()
-    return rehearsal.around().holding(cluster.machine.links or None, by=measurement)
 
 
 def print_ceilings(plan: Plan) -> None:

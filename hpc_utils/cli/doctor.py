@@ -15,7 +15,6 @@ from hpc_utils.plural import counted
 
 from .common import (
     POSITIVE,
-    bench_links,
     cluster_option,
     enter_cluster,
     node_type_option,
@@ -55,11 +54,20 @@ def where_options(nproc: int, nodes: int, ranks_per_node: int = 0) -> Callable:
 def measure_on_ranks(
     arguments, cluster: Cluster | None, nproc, node_type, nodes, ranks_per_node, launcher: str = ""
 ) -> dict[str, Any]:
-    """Run the ranks of a bench (or, without `arguments`, of the doctor), which print what they measure; the record of rank 0."""
+    """Run the ranks of a bench (or, without `arguments`, of the doctor), which print what they measure; the record of rank 0.
+
+    During a bench the links of a rehearsal cluster keep the rate that its hardware id names.
+
+    Raises:
+        ClusterError: another measurement holds these links at another rate.
+    """
+    from hpc_utils import rehearsal
     from hpc_utils.launch import diagnostics
 
     diagnostic = diagnostics.BENCH if arguments else diagnostics.DOCTOR
-    measuring = bench_links(cluster, f"hpc bench {arguments[0]}") if arguments and cluster else nullcontext()
+    measuring = nullcontext()
+    if arguments and cluster and cluster.machine.links is not None:
+        measuring = rehearsal.around().holding(cluster.machine.links or None, by=f"hpc bench {arguments[0]}")
     arguments = arguments or diagnostics.doctor_arguments(cluster)
     if not cluster:
         return diagnostics.on_this_machine(diagnostic, nproc, arguments, launcher)

@@ -1,4 +1,4 @@
-"""`hpc plan`, `submit`, `status`, `monitor`, `logs`, `cancel`, `retry`, `pull`: a study on a cluster."""
+"""`hpc plan`, `submit`, `status`, `logs`, `cancel`, `retry`, `pull`: a study on a cluster."""
 
 from __future__ import annotations
 
@@ -42,17 +42,6 @@ if TYPE_CHECKING:
 
 CLUSTER = "A file of jobs/clusters, by name or path."
 EVERY = 2  # s between two looks at what runs
-# The columns of a monitor that are shown, with what their numbers are divided by
-SAMPLED = {
-    "busy (%)": ("utilization_percent", 1),
-    "memory (GiB)": ("memory_used_bytes", 2**30),
-    "of (GiB)": ("memory_total_bytes", 2**30),
-    "power (W)": ("power_watts", 1),
-    "received (MB/s)": ("network_received_bytes", 1e6),
-    "sent (MB/s)": ("network_sent_bytes", 1e6),
-    "RDMA received (MB/s)": ("rdma_received_bytes", 1e6),
-    "RDMA sent (MB/s)": ("rdma_sent_bytes", 1e6),
-}
 COLOURS = {"COMPLETED": "green", "RUNNING": "cyan", "PENDING": "yellow"}
 
 
@@ -213,7 +202,7 @@ def status(study, watch, everything):
     if watch:
         _wait(study)
         return
-    status_entries = _entries(study)
+    status_entries = present_entries(study)
     if not status_entries:
         raise click.UsageError(
             f"no submission{f' of {study!r}' if study else ', and no job in the queue that was submitted in this clone'}: "
@@ -236,65 +225,13 @@ def status(study, watch, everything):
 
 
 @click.command()
-@click.argument("job", metavar="[RUN|JOB]", default="")
-def monitor(job):
-    """Show devices, memory, power and network of a running run.
-
-    Each line is a host's processors (cpu), a GPU, or the processes of a rank, by the last sample of the run's monitors: start
-    the run with `-p monitor_seconds=SECONDS`. Without an argument it is the only run that is running. If the output is no
-    terminal, the last sample is printed once; exit code 1 if there is none.
-    """
-    from hpc_utils.launch import live
-    from hpc_utils.launch.status import progress
-    from hpc_utils.records.folder import state
-
-    run = _running(job)
-    once = not sys.stdout.isatty()
-    while True:
-        samples = live.latest(run)
-        if not once:
-            click.clear()
-        click.echo(f"{run.name}: {progress(run)[0]}")
-        if samples.empty:
-            click.echo(
-                "no sample: training has not begun, or the run was started without `-p monitor_seconds=SECONDS`"
-            )
-        else:
-            click.echo(f"sampled {time.time() - samples.time.max():.0f} s ago")
-            samples = samples.fillna({"memory_used_bytes": samples.rss_bytes})
-            shown = {label: samples[name] / unit for label, (name, unit) in SAMPLED.items()}
-            table = samples[["host", "device"]].assign(**shown).dropna(axis="columns", how="all")
-            click.echo(table.to_string(index=False, na_rep="", float_format="{:.1f}".format))
-        if once:
-            sys.exit(1 if samples.empty else 0)
-        time.sleep(EVERY)
-        if (run_state := state(run)) != "running":
-            click.echo(f"{run.name}: {run_state}")
-            return
-
-
-def _running(job: str) -> Path:
-    """The folder of the running run of that name, or of the one that this job makes; "": of the only one."""
-    from hpc_utils.launch import live
-
-    running = live.running()
-    matching_runs = [run for run in running if job in ("", run.name)]
-    if job and not matching_runs:
-        run_ids = {entry.run_id for entry in _entries() if job in _names(entry)}
-        matching_runs = [run for run in running if run.name in run_ids]
-    if not matching_runs:
-        raise click.UsageError(f"no run{job and f' {job}'} is running")
-    if len(matching_runs) > 1:
-        raise click.UsageError(f"several runs are running, give one: {', '.join(run.name for run in matching_runs)}")
-    return matching_runs[0]
-
-
-@click.command()
 @click.argument("target", metavar="RUN|JOB|STUDY")
 @click.option("-n", "--lines", default=40, help="Last lines of each log; 0: all.")
 def logs(target, lines):
     """Show the logs of a run, a job, or the failed runs of a study."""
-    matching_entries = [entry for entry in _meant(target, _entries()) if entry.has_failed or target in _names(entry)]
+    matching_entries = [
+        entry for entry in _meant(target, present_entries()) if entry.has_failed or target in entry_names(entry)
+    ]
     files = [entry.log for entry in matching_entries if entry.log.is_file()]
     for run in sorted({target, *(entry.run_id for entry in matching_entries)}):
         files += sorted(paths.runs().glob(f"{run}/logs/*.log"))
@@ -313,7 +250,7 @@ def cancel(targets):
     """Cancel the jobs of a study, or jobs by their ids. Runs write a checkpoint first; `hpc retry` resumes them."""
     from hpc_utils.launch import slurm_commands
 
-    status_entries = _entries()
+    status_entries = present_entries()
     chosen = set()
     for word in targets:
         if not (meant := _meant(word, status_entries)):
@@ -325,7 +262,7 @@ def cancel(targets):
     click.echo(f"{len(chosen)} cancelled")
 
 
-def _entries(study: str | None = None) -> list[Entry]:
+def present_entries(study: str | None = None) -> list[Entry]:
     """`launch.status.entries`, on the clusters that are up."""
     from hpc_utils.launch.status import entries
 
@@ -337,10 +274,10 @@ def _meant(word: str, entries: list[Entry]) -> list[Entry]:
     from hpc_utils.launch.submit import submissions
 
     names = {word, *(submission.index for submission in submissions(word))}
-    return [entry for entry in entries if names & {entry.study, *_names(entry)}]
+    return [entry for entry in entries if names & {entry.study, *entry_names(entry)}]
 
 
-def _names(entry: Entry) -> set[str]:
+def entry_names(entry: Entry) -> set[str]:
     """The run, the task of the job array, and the array."""
     return {entry.run_id, entry.job, entry.job.partition("_")[0]}
 
@@ -382,7 +319,7 @@ def retry(study):
     for index in dict.fromkeys(submission.index for submission in submitted):
         if index in resubmitted:
             continue
-        advice = next((entry.advice for entry in _entries(index) if entry.run_id == "report"), "")
+        advice = next((entry.advice for entry in present_entries(index) if entry.run_id == "report"), "")
         click.echo(f"{index}: nothing to submit again{advice and f'; for its report {advice}'}")
 
 

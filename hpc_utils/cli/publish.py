@@ -1,10 +1,9 @@
-"""`hpc chapter`, `paper`, `export`: what others read or take along."""
+"""`hpc chapter`, `paper`: what others read."""
 
 from __future__ import annotations
 
 import contextlib
 import fnmatch
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import click
 
 from hpc_utils import paths, provenance
 
-from .common import SET, aliases, parameters_option, results_option, warn
+from .common import SET, parameters_option, results_option, warn
 
 
 @click.command()
@@ -120,45 +119,3 @@ def _print_citable(sets: Any, pattern: str) -> None:
             warn(f"{alias}: {fault}")
     if not printed_pages:
         raise click.UsageError(f"no table or figure matches {pattern!r}: `hpc paper --values` lists all")
-
-
-@click.command()
-@click.argument("name", metavar="[FIGURE]", required=False)
-@results_option(f"Default: all sets. {SET}")
-@click.option("--format", "formats", default="pdf,svg,png", help="Of the figure, separated by commas.")
-@click.option(
-    "--output",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Default: results/export.",
-)
-def export(name, folder, formats, output, write_instead=None):
-    """Write one figure with data and source, as PDF, SVG and PNG.
-
-    Without FIGURE, list the figures and their captions.
-
-    \b
-    hpc export
-    hpc export laptop:laptop-efficiency
-    hpc export scaling-efficiency --results rehearsal --format svg
-    """
-    from hpc_utils.publish import cells, exports, figure_export, staleness
-
-    if write_instead:  # an option of a companion
-        return write_instead(name, folder, output)
-    folders_by_alias = aliases()
-    folders = [folder] if folder else [*paths.result_sets(), *folders_by_alias.values()]
-    sets = {path.name: exports.read_exports(path) for path in folders}
-    if not name:
-        names = {path: alias for alias, path in folders_by_alias.items()}
-        for set_name, exported in sets.items():
-            for figure in sorted(exported.figures.values(), key=lambda item: item.name):
-                click.echo(f"{names.get(exported.folder, set_name)}:{figure.name}  {figure.caption}")
-        return
-    alias, colon, figure_name = name.rpartition(":")
-    alias = folders_by_alias[alias].name if alias in folders_by_alias else alias
-    set_name, figure = cells.find_item("figures", f"{alias}{colon}{figure_name}", sets)
-    output = output or paths.results() / "export"
-    for path in figure_export.write_figure(sets[set_name], figure, output, re.split(r"[,\s]+", formats.strip())):
-        click.echo(path)
-    for fault in staleness.page_faults(sets[set_name], figure.page):
-        warn(f"warning: {fault}")

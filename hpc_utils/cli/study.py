@@ -15,7 +15,6 @@ from hpc_utils.plural import counted
 
 from .common import (
     SET,
-    aliases,
     further_repeats,
     only_option,
     planned_repeats,
@@ -110,25 +109,6 @@ def study_run(name, cold, no_report, variant, **again):
         execute(name, target, cold=cold, further=further)
     if not no_report:
         sys.exit(forkserver.run("hpc_utils.cli", "report", index))
-
-
-@study.command("keep")
-@click.argument("names", metavar="STUDY...", nargs=-1, required=True)
-@click.option("--as", "hardware", required=True, metavar="HARDWARE", help="Folder under results/reference.")
-@results_option(f"Of another set than results/, such as an imported one. {SET}")
-def study_keep(names, hardware, folder):
-    """Copy complete studies to results/reference, to be committed.
-
-    Their runs, figures and chapters go to results/reference/HARDWARE. Chapters that analyze all runs of a set, such
-    as 03, are executed again on the whole set.
-    """
-    from hpc_utils.publish.reference import keep
-
-    with paths.results_at(folder or paths.results()):
-        kept = keep(names, hardware)
-    click.echo(kept)
-    if kept not in aliases().values():
-        tell(f'documents cite it as NAME after `NAME = "results/reference/{hardware}"` in [sets] of paper/paper.toml')
 
 
 @click.command()

@@ -63,7 +63,7 @@ class Chapter:
         style.apply()
         self.notebook = notebook
         self.study = study
-        self.results = Path(paths.results())
+        self.results = paths.results()
         self.prefix = "-".join(filter(None, (study, label)))
         self.outside: Mapping[str, Path] = {}  # {`profile:NAME`: its file} of evidence outside the set
         self.files: list[str] = []
@@ -225,7 +225,7 @@ class Chapter:
         page["fingerprint"] = exports.seal(page)
         stem = f"{self.study}-{self.notebook}" if self.study else self.notebook
         atomic.write_text(self.results / exports.FOLDER / f"{stem}.json", exports.text(page))
-        if self.results != Path(paths.results()):
+        if self.results != paths.results():
             return f"Nothing is exported: these are the runs of the set {self.results.name}."
         return (
             f"Exported: {counted(len(self.items['tables']), 'table')}, {counted(len(self.items['figures']), 'figure')} "

@@ -100,7 +100,7 @@ def read_exports(results: Path) -> Exports:
     Raises:
         ExportError: a page is damaged, was changed by hand, or is of another version; two pages export one name.
     """
-    exported = Exports(Path(results))
+    exported = Exports(results)
     for path in sorted((exported.folder / FOLDER).glob("*.json")):
         page = read_json(path)
         if not isinstance(page, dict) or page.get("schema") != SCHEMA or page.get("fingerprint") != seal(page):
@@ -127,7 +127,7 @@ def read_exports(results: Path) -> Exports:
 def beside_runs(results: Path, study: str) -> list[str]:
     """What a chapter reads besides runs: the index of its study; or, of the whole set, all indices, probes and benches."""
     places = [f"studies/{study}.json"] if study else ["studies/*.json", "probes/*/*.json", "bench/*.csv"]
-    return sorted(path.relative_to(results).as_posix() for place in places for path in Path(results).glob(place))
+    return sorted(path.relative_to(results).as_posix() for place in places for path in results.glob(place))
 
 
 def note_execution(results: Path, notebook: Path) -> None:
@@ -141,7 +141,7 @@ def note_execution(results: Path, notebook: Path) -> None:
 
 def place(name: str, results: Path) -> Path:
     """The path of a piece of evidence: in the set, or (`project:`) in the clone."""
-    return paths.root() / name.removeprefix(PROJECT) if name.startswith(PROJECT) else Path(results) / name
+    return paths.root() / name.removeprefix(PROJECT) if name.startswith(PROJECT) else results / name
 
 
 def seal(page: Mapping[str, Any]) -> str:

@@ -18,20 +18,18 @@ from .formatting import first_names
 CLUSTERS = f"{exports.PROJECT}jobs/clusters/"
 
 
-def faults(exported: Exports) -> list[str]:
-    """What is stale, changed by hand or missing in the set: one sentence each, with the remedy."""
-    run_records = records.load(exported.folder)
+def faults(exported: Exports, run_records: records.Records) -> list[str]:
+    """What is stale, changed by hand or missing in the set, of which `run_records` are all runs: one sentence each, with the remedy."""
     return [fault for stem in exported.pages for fault in page_faults(exported, stem, run_records)]
 
 
 def page_faults(
-    exported: Exports, stem: str, run_records: records.Records | None = None, runs: Collection[str] | None = None
+    exported: Exports, stem: str, run_records: records.Records, runs: Collection[str] | None = None
 ) -> Iterator[str]:
     """`faults` of one page, `exports/<stem>.json`.
 
     Args:
-        run_records: `records.load` of the whole set, if already loaded. runs: those whose code is compared with what is here; None:
-            all of the page.
+        run_records: as of `faults`. runs: those whose code is compared with what is here; None: all of the page.
 
     A committed set is not compared with the cluster files, which are edited for other measurements.
     """
@@ -41,8 +39,6 @@ def page_faults(
     anew = remedy(folder, page)
     if _digest(folder / page["executed"]) != page.get(exports.EXECUTED, ""):
         yield f"{page['executed']} is not the execution that wrote {page_file}, or has changed since: {anew}"
-    if run_records is None:
-        run_records = records.load(folder)
     if page["study"]:
         try:
             study = records.read_study(page["study"], folder)
@@ -66,15 +62,6 @@ def page_faults(
         yield f"{page_file} rests on what has changed since, is no longer valid or is gone: {first_names(changed)}: {anew}"
     if added := [name for name in current_digests if name not in page_digests]:
         yield f"{page_file} does not know what its chapter would read: {first_names(added)}: {anew}"
-
-
-def uncommitted(exported: Exports) -> list[str]:
-    """The pages that uncommitted code wrote."""
-    return [
-        f"exports/{stem}.json was written by uncommitted code: commit, then {remedy(exported.folder, page)}"
-        for stem, page in exported.pages.items()
-        if page["dirty"] is not False
-    ]
 
 
 def computed_otherwise(exported: Exports) -> list[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from hpc_utils import paths
+from hpc_utils import paths, records
 from hpc_utils.publish import exports, staleness
 
 CHAPTER = "04_profiling"
@@ -25,7 +25,7 @@ def test_our_own_runs_come_to_their_verdicts_and_what_is_missing_is_stated(execu
     for table, keys in (("profiling-profiles", ["name"]), ("profiling-promises", ["name", "other"])):
         own, there = (one.frame(table).set_index(keys) for one in (found, kept))
         pd.testing.assert_frame_equal(own, there.loc[own.index, own.columns], check_dtype=False)
-    assert staleness.faults(kept) == []
+    assert staleness.faults(kept, records.load(OWN)) == []
 
 
 @pytest.mark.soak

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from hpc_utils.publish import exports, staleness
 from hpc_utils.publish.chapter import Chapter
 from hpc_utils.publish.plots import style
 from hpc_utils.publish.plots.chart import Chart
+from tests.launch.conftest import HPC
 from tests.support import copy_runs
 
 
@@ -68,6 +71,17 @@ def exported(sets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     return shutil.copytree(sets / "exported", tmp_path / "results")
 
 
+@pytest.fixture
+def renewed(result_set: Path) -> Path:
+    """The laptop study's set after `hpc chapter`, called where the set is not."""
+    environment = {name: value for name, value in os.environ.items() if name != "HPC_RESULTS"}
+    command = [*HPC, "chapter", "06_paper_figures", "--results", str(result_set), "-p", "study=laptop"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.splitlines()[-1] == str(result_set / "notebooks/laptop/06_paper_figures.ipynb")
+    return result_set
+
+
 def chart(data: pd.DataFrame, name: str = "efficiency", runs: tuple[str, ...] | None = None) -> Chart:
     figure, axes = plt.subplots(figsize=(style.COLUMN, 2))
     axes.plot([1, 2], [1, 0.72])
@@ -102,4 +116,4 @@ def execution(result_set: Path, chapter: str, line: str) -> None:
 
 def faults(folder: Path) -> list[str]:
     """What is stale in a result set."""
-    return staleness.faults(exports.read_exports(folder))
+    return staleness.faults(exports.read_exports(folder), records.load(folder))

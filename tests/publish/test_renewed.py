@@ -1,4 +1,4 @@
-"""Chapters executed anew on a result set: what they export is fresh, and leaves no path of this machine; a kept study brings it."""
+"""Chapters executed anew on a result set: what they export is fresh, and leaves no path of this machine."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ from click.testing import CliRunner
 from hpc_utils import paths, records
 from hpc_utils.analyze import scaling
 from hpc_utils.cli import main
-from hpc_utils.publish import cells, chapters, exports, reference
+from hpc_utils.publish import cells, chapters, exports
 from hpc_utils.publish.chapter import Chapter
-from tests.launch.conftest import HPC
 
 from .conftest import faults
 
@@ -25,20 +24,7 @@ CHAPTER = "06_paper_figures"
 HANG = 240  # s; it takes some 8 s
 
 
-@pytest.fixture
-def renewed(result_set: Path) -> Path:
-    """The laptop study's set after `hpc chapter`, called where the set is not."""
-    environment = {name: value for name, value in os.environ.items() if name != "HPC_RESULTS"}
-    command = [*HPC, "chapter", CHAPTER, "--results", str(result_set), "-p", "study=laptop"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=HANG)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.splitlines()[-1] == str(result_set / f"notebooks/laptop/{CHAPTER}.ipynb")
-    return result_set
-
-
-def test_what_a_chapter_exports_is_fresh_and_can_be_kept(
-    renewed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_chapter_exports_is_fresh(renewed: Path) -> None:
     assert faults(renewed) == []
     found = exports.read_exports(renewed)
     assert {"laptop-efficiency", "laptop-throughput", "laptop-accuracy"} == set(found.figures)
@@ -61,12 +47,6 @@ def test_what_a_chapter_exports_is_fresh_and_can_be_kept(
         name: figure.caption for name, figure in found.figures.items()
     }
     assert len(shown) == len(found.figures), "each figure is shown once"
-
-    clone = tmp_path / "clone"  # where `keep` writes
-    monkeypatch.setattr(paths, "root", lambda: clone)
-    kept = reference.keep(["laptop"], "here")
-    assert faults(kept) == []
-    assert exports.read_exports(kept).pages == found.pages
 
 
 @pytest.mark.parametrize(

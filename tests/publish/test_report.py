@@ -129,10 +129,11 @@ HEAD = Head(StudyIndex(title="A & B <i>scaling</i>", about="On <one> laptop", ru
 
 
 def bind(folder: Path, *notebooks) -> Path:
-    """Each notebook where a run keeps its own, bound into `folder/out/index.html`."""
+    """Each notebook in a folder of its own, bound into `folder/out/index.html`."""
     chapters = []
     for number, notebook in enumerate(notebooks):
-        chapters.append(folder / f"run{number}" / "notebook.ipynb")
+        name = Path(notebook.metadata.get("papermill", {}).get("input_path", "notebook.ipynb")).name
+        chapters.append(folder / f"run{number}" / name)
         chapters[-1].parent.mkdir(exist_ok=True)
         nbformat.write(notebook, chapters[-1])
     return write_report(folder / "out" / "index.html", HEAD, evidence(folder, *chapters))

@@ -54,3 +54,11 @@ def test_paths_of_this_machine_do_not_count(tmp_path: Path, monkeypatch: pytest.
     own.write_text(f'{{"script": "{paths.root()}/notebooks/x.ipynb", "out": "{tmp_path}/results/runs/x"}}')
     kept.write_text('{"script": "./notebooks/x.ipynb", "out": "results/runs/x"}')
     assert fingerprint.of_file(own) == fingerprint.of_file(kept)
+
+
+def test_paths_of_this_machine_are_taken_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HPC_RESULTS", "/data/al")
+    text = f"/data/al/runs /data/alice/runs {paths.root()}/notebooks {Path.home()}/secret"
+    assert fingerprint.portable(text) == "results/runs /data/alice/runs ./notebooks ~/secret"
+    monkeypatch.setenv("HOME", "/")
+    assert fingerprint.portable("/etc/x") == "/etc/x"

@@ -15,7 +15,6 @@ from pydantic import Field, ValidationError
 
 from hpc_utils import toml_config
 from hpc_utils.plural import counted
-from hpc_utils.publish import manifest
 from hpc_utils.records import atomic
 from hpc_utils.toml_config import Strict
 
@@ -181,7 +180,7 @@ def _front_matter(tree: pf.Doc, source: Source) -> FrontMatter | None:
 
 
 def _write(context: BuildContext, document: Document) -> list[Path]:
-    """Write the document's PDF, TeX and list of numbers, and note their sources in the manifest.
+    """Write the document's PDF, TeX and list of numbers.
 
     Raises:
         PandocError: pandoc or Typst refuses it.
@@ -210,10 +209,6 @@ def _write(context: BuildContext, document: Document) -> list[Path]:
     paths = _paths(context, document.name)
     for path, content in zip(paths, contents, strict=True):
         atomic.write_file(path, lambda file, content=content: file.write(content))
-    claims_file = context.folder / context.project.claims
-    sources = {context.folder / "paper.toml", context.folder / entry.source, *context.bibliography(entry)}
-    sources |= {*pictures.values(), *[claims_file] * claims_file.is_file()}
-    manifest.note(paths, context.root, sources, {result_set.folder for result_set in document.sets.by_alias.values()})
     return [*paths, *written]
 
 
@@ -270,9 +265,7 @@ def _paths(context: BuildContext, name: str) -> list[Path]:
 
 def _discard(context: BuildContext, name: str) -> None:
     """Remove the output of a former build."""
-    paths = _paths(context, name)
-    for path in paths:
+    for path in _paths(context, name):
         path.unlink(missing_ok=True)
-    manifest.forget(paths[0])
     for style in context.project.document[name].tex:
         shutil.rmtree(context.target / "tex" / style, ignore_errors=True)

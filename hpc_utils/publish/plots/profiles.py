@@ -43,23 +43,20 @@ def parts(groups: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     """What `breakdown` draws: group, rank, device, and each of `PARTS` in percent of the span (NaN: not known). Each moment counts
     once, for the first part that it belongs to. `groups`: frames of
     `analyze.profiles.breakdown.breakdown_table`, by name (before, after)."""
-    frames = []
-    for name, frame in groups.items():
-        rows = frame.drop(columns=["rank", "device", "remarks"], errors="ignore").astype("Float64").astype(float)
-        exposed = rows.exposed_communication_ns.fillna(0)
-        waiting = rows.loader_wait_ns.fillna(0)
-        ns = {
-            "compute": rows.compute_ns,
-            "communication, exposed": rows.exposed_communication_ns,
-            "memory operations": (rows.busy_ns - rows.compute_ns - exposed).clip(lower=0),
-            "waiting for data": waiting,
-            "otherwise idle": rows.idle_ns - waiting,
-        }
-        shares = {part: 100 * values / rows.span_ns for part, values in ns.items()}
-        frames.append(frame[["rank", "device"]].assign(**shares).assign(group=name))
-    return pd.concat([pd.DataFrame(), *frames], ignore_index=True).reindex(
-        columns=["group", "rank", "device", *PARTS]
-    )
+    if not groups:
+        return pd.DataFrame(columns=["group", "rank", "device", *PARTS])
+    rows = pd.concat(groups, names=["group"]).reset_index("group").reset_index(drop=True)
+    ns = rows.filter(regex="_ns$").astype("Float64").astype(float)
+    waiting = ns.loader_wait_ns.fillna(0)
+    times = {
+        "compute": ns.compute_ns,
+        "communication, exposed": ns.exposed_communication_ns,
+        "memory operations": (ns.busy_ns - ns.compute_ns - ns.exposed_communication_ns.fillna(0)).clip(lower=0),
+        "waiting for data": waiting,
+        "otherwise idle": ns.idle_ns - waiting,
+    }
+    shares = {part: 100 * values / ns.span_ns for part, values in times.items()}
+    return rows[["group", "rank", "device"]].assign(**shares)
 
 
 @charted("parts", "What each device spends its time on.")

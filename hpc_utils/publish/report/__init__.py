@@ -20,7 +20,7 @@ from hpc_utils.records.atomic import write_text
 from hpc_utils.records.identity import task
 from hpc_utils.records.study import StudyIndex, StudyRun
 
-from .chapter import FOLDER, ReportError, export_chapter, name_of, read_notebook, unique
+from .chapter import FOLDER, ReportError, export_chapter, unique
 from .lookup import Evidence, Lookup, gather
 
 RESERVED = {"top", "main", "contents", "zoom", "stale", "tables", "figures", "runs"}  # the page's own anchors
@@ -128,16 +128,10 @@ def write_report(output: Path, head: Head, evidence: Evidence, studies: Sequence
     sys.modules.setdefault("rfc3987_syntax", None)  # see launch.rank: spares 0.7 s
     output = Path(output).absolute()
     used_anchors = set(RESERVED)
-    notebooks = [(path, read_notebook(path)) for path in evidence.chapters]
-    names = [name_of(path, notebook) for path, notebook in notebooks]
-    anchors = [unique(name, used_anchors) for name in names]
-    by_path = {path.resolve(): anchor for path, anchor in zip(evidence.chapters, anchors, strict=True)}
-    lookup = Lookup(evidence, output, by_path)
-    by_name = dict(zip(reversed(names), reversed(anchors), strict=True))  # of two with one name, the first
-    bound = [
-        export_chapter(path, notebook, anchor, by_name, lookup.captions)
-        for (path, notebook), anchor in zip(notebooks, anchors, strict=True)
-    ]
+    anchors = {path: unique(path.stem, used_anchors) for path in evidence.chapters}
+    lookup = Lookup(evidence, output, anchors)
+    by_name = {path.stem: anchor for path, anchor in reversed(anchors.items())}  # of two with one name, the first
+    bound = [export_chapter(path, anchor, by_name, lookup.captions) for path, anchor in anchors.items()]
     titles = [chapter.title for chapter in bound]
     for chapter in bound:
         if titles.count(chapter.title) > 1:

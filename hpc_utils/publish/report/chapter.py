@@ -59,11 +59,6 @@ def read_notebook(path: Path) -> NotebookNode:
         raise ReportError(f"chapter {path} is not a notebook ({error}): execute its notebook again") from None
 
 
-def name_of(path: Path, notebook: NotebookNode) -> str:
-    """The notebook's own name: a run keeps its copy as `notebook.ipynb`."""
-    return Path(notebook.metadata.get("papermill", {}).get("input_path") or path).stem
-
-
 def slug(text: str) -> str:
     """`text` as an anchor: lower case, dashes between words."""
     return re.sub(r"[\W_]+", "-", text.lower()).strip("-") or "section"
@@ -80,13 +75,12 @@ def unique(text: str, used_anchors: set[str]) -> str:
     return name
 
 
-def export_chapter(
-    path: Path, notebook: NotebookNode, anchor: str, anchors: Mapping[str, str], captions: Mapping[str, str]
-) -> Chapter:
-    """The notebook from the file `path` as the chapter `anchor`.
+def export_chapter(path: Path, anchor: str, anchors: Mapping[str, str], captions: Mapping[str, str]) -> Chapter:
+    """The notebook in the file `path` as the chapter `anchor`.
 
     `anchors`: of all chapters, by the notebooks' names. `captions`: of figures, by their names.
     """
+    notebook = read_notebook(path)
     cells = [cell for cell in notebook.cells if ERROR_NOTICE not in cell.metadata.get("tags", ())]
     notebook.cells = list(_shown(cells))
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
@@ -94,17 +88,16 @@ def export_chapter(
     for number, (error, _) in enumerate(errors, 1):
         error.anchor = f"{anchor}.error-{number}"
     execution = notebook.metadata.get("papermill", {})
-    name = name_of(path, notebook)
     unexpected = any("raises-exception" not in cell.metadata.get("tags", ()) for _, cell in errors)
     chapter = Chapter(
-        anchor, path.parent.name, _source(name, execution), execution.get("parameters", {}),
+        anchor, path.parent.name, _source(path, execution), execution.get("parameters", {}),
         failed=bool(execution.get("exception")) or unexpected, error=errors[0][0].ename if errors else "",
     )  # fmt: skip
     page = {"chapter": chapter, "anchors": anchors, "captions": captions}
     body, resources = _html().from_notebook_node(notebook, {"metadata": {"path": str(path.parent)}, **page})
     chapter = resources["chapter"]  # nbconvert's copy, which the template's filters filled
     chapter.body = body
-    chapter.title = chapter.title or name
+    chapter.title = chapter.title or path.stem
     chapter.label = chapter.title
     return chapter
 
@@ -144,9 +137,9 @@ def _shown(cells: Iterable[NotebookNode]) -> Iterator[NotebookNode]:
             yield from section
 
 
-def _source(name: str, execution: Mapping[str, Any]) -> str:
+def _source(path: Path, execution: Mapping[str, Any]) -> str:
     """`03_scaling.ipynb, executed 2026-11-24 20:01 UTC, 14 s`."""
-    parts = [f"{name}.ipynb"]
+    parts = [path.name]
     if started := execution.get("start_time"):
         parts.append(f"executed {datetime.fromisoformat(started).astimezone(UTC):%Y-%m-%d %H:%M} UTC")
         parts.append(f"{execution.get('duration') or 0:.0f} s")

@@ -88,8 +88,7 @@ def gather(results: Path, record_set: records.Records, exported: Exports, study:
     for run in behind if study else (*record_set.runs.run_id, *record_set.refused, *record_set.unfinished):
         series.setdefault(run, [])
     faults = records.by_former_code(record_set, results, study)
-    faults += [fault for stem in exported.pages for fault in staleness.page_faults(exported, stem, record_set)]
-    faults += staleness.computed_otherwise(exported)
+    faults += staleness.faults(exported, record_set) + staleness.computed_otherwise(exported)
     joined = {run: ", ".join(names) for run, names in series.items()}
     return Evidence(results, record_set, exported, studies, chapters, list(dict.fromkeys(faults)), joined)
 
@@ -137,7 +136,7 @@ class Lookup:
         link = Markup('<a href="#runs" data-runs="{}" data-name="{}">{}</a>')
         runs = link.format(",".join(map(str, places)), item.name, counted(len(places), "run"))
         page = self.evidence.exported.pages[item.page]
-        anchor = self.chapters.get((self.evidence.results / page["executed"]).resolve(), "top")
+        anchor = self.chapters.get(self.evidence.results / page["executed"], "top")
         commit = f"{(page['commit'] or 'unknown')[:SHORT]}{' (modified)' if page['dirty'] else ''}"
         return {
             "rests on": runs if places else ", ".join(item.evidence),

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner, Result
 
-from companions.course import hand_in
+from companions.export import hand_in
 from hpc_utils import paths, records, workspace
 from hpc_utils.cli import main
 from hpc_utils.launch import study as studies

@@ -10,13 +10,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from hpc_utils import paths, records
+from hpc_utils.publish import exports
+from hpc_utils.publish.chapters import renew, write_system
 from hpc_utils.records import atomic, packed
 from hpc_utils.records.fingerprint import portable
 from hpc_utils.records.folder import PROFILE, read_json
 from hpc_utils.records.study import index_folder
-
-from . import exports
-from .chapters import renew, write_system
 
 RECORDS = (
     *packed.DOCUMENTS,

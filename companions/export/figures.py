@@ -10,10 +10,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from hpc_utils.publish import staleness
+from hpc_utils.publish.exports import Exports, Item
 from hpc_utils.records import atomic, fingerprint
-
-from . import staleness
-from .exports import Exports, Item
 
 FORMATS = ("pdf", "svg", "png")
 EMBEDDED = re.compile(r'<image[^>]*xlink:href="data:image/svg\+xml;base64,([A-Za-z0-9+/=]+)"')

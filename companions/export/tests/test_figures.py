@@ -13,9 +13,10 @@ import pytest
 from click.testing import CliRunner
 from PIL import Image
 
+from companions.export import figures
 from hpc_utils import paths
 from hpc_utils.cli import main
-from hpc_utils.publish import cells, exports, figure_export
+from hpc_utils.publish import cells, exports
 
 NAME = "laptop-efficiency"
 ELEMENT = "{http://www.w3.org/2000/svg}"
@@ -27,7 +28,7 @@ def figure(folder: Path) -> tuple[exports.Exports, exports.Item]:
 
 
 def test_a_figure_comes_in_each_format_with_its_data_and_source(exported: Path, tmp_path: Path) -> None:
-    written = figure_export.write_figure(*figure(exported), tmp_path / "out")
+    written = figures.write_figure(*figure(exported), tmp_path / "out")
     assert [path.name for path in written] == [f"{NAME}.{kind}" for kind in ("pdf", "svg", "png", "csv", "json")]
     pdf, svg, png, csv, source = written
     assert pdf.read_bytes() == (exported / f"figures/{NAME}.pdf").read_bytes()
@@ -44,11 +45,11 @@ def test_a_figure_comes_in_each_format_with_its_data_and_source(exported: Path, 
 
 
 def test_a_format_that_there_is_not_is_refused(exported: Path, tmp_path: Path, monkeypatch) -> None:
-    with pytest.raises(figure_export.CannotExport, match=r"no format jpeg: .*png"):
-        figure_export.write_figure(*figure(exported), tmp_path, ["jpeg"])
+    with pytest.raises(figures.CannotExport, match=r"no format jpeg: .*png"):
+        figures.write_figure(*figure(exported), tmp_path, ["jpeg"])
     monkeypatch.setitem(sys.modules, "typst", None)
-    with pytest.raises(figure_export.CannotExport, match="--format pdf"):
-        figure_export.write_figure(*figure(exported), tmp_path / "out")
+    with pytest.raises(figures.CannotExport, match="--format pdf"):
+        figures.write_figure(*figure(exported), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -66,9 +67,9 @@ def test_a_figure_that_was_changed_since_is_not_given_out(exported: Path, tmp_pa
     wanted = figure(exported)
     (exported / f"figures/{NAME}.pdf").write_text("painted")
     with pytest.raises(
-        figure_export.CannotExport, match=r"figures/laptop-efficiency\.pdf is not as 06_paper_figures wrote it"
+        figures.CannotExport, match=r"figures/laptop-efficiency\.pdf is not as 06_paper_figures wrote it"
     ):
-        figure_export.write_figure(*wanted, tmp_path / "out")
+        figures.write_figure(*wanted, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -89,3 +90,10 @@ def test_the_command_lists_and_writes(exported: Path, tmp_path: Path, monkeypatc
     assert done.exit_code == 0, done.output
     assert (tmp_path / f"out/{NAME}.pdf").exists() and not (tmp_path / f"out/{NAME}.png").exists()
     assert CliRunner().invoke(main, ["export", "nothing"]).exit_code == 2
+
+
+def test_a_committed_set_has_its_alias(tmp_path: Path) -> None:
+    listed = CliRunner().invoke(main, ["export"]).output
+    assert f"\nlaptop:{NAME}  " in listed and "\nrehearsal:" in listed
+    done = CliRunner().invoke(main, ["export", f"laptop:{NAME}", "--format", "pdf", "--output", str(tmp_path)])
+    assert done.exit_code == 0 and (tmp_path / f"{NAME}.pdf").stat().st_size

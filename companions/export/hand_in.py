@@ -14,13 +14,15 @@ from hpc_utils.analyze import points, scaling
 from hpc_utils.analyze.profiles.profiled_runs import read_monitor
 from hpc_utils.plural import counted
 from hpc_utils.provenance.system import markdown_table, system_markdown
-from hpc_utils.publish import exports, figure_export, staleness
+from hpc_utils.publish import exports, staleness
 from hpc_utils.records import Records, StudyIndex, atomic, identity
 from hpc_utils.records.accounting import read_accounting
 from hpc_utils.records.fingerprint import portable
 from hpc_utils.records.folder import read_json
 from hpc_utils.records.identity import task
 from hpc_utils.records.study import CLUSTERS, index_folder
+
+from .figures import CannotExport, write_figure
 
 # The columns that the course asks for, in its order, and what they hold.
 COLUMNS = {
@@ -120,11 +122,9 @@ def write_folder(study: str, results: Path, output: Path) -> list[str]:
     index = records.read_study(study, results)
     study_records = records.load(results, study=study)
     if study_records.runs.empty:
-        raise figure_export.CannotExport(
-            f"no run of {study} in {results} is complete: `hpc status` and `hpc collect` say why"
-        )
+        raise CannotExport(f"no run of {study} in {results} is complete: `hpc status` and `hpc collect` say why")
     if imported := identity.imported_sets(study_records.runs.hardware_id):
-        raise figure_export.CannotExport(
+        raise CannotExport(
             f"{', '.join(imported)} was imported, and nothing here repeats it: hand in a study that was measured here"
         )
     runs = study_records.runs.sort_values("started")
@@ -243,8 +243,9 @@ def _write_figures(
         shared_page = not page["study"] and page["notebook"] in chapters and run_ids.intersection(figure.runs)
         if study_page or shared_page:
             pages.add(figure.page)
-            figure_export.write_figure(exported, figure, output, ["pdf"])
-    yield from (f"{fault}." for page in sorted(pages) for fault in staleness.page_faults(exported, page))
+            write_figure(exported, figure, output, ["pdf"])
+    all_records = records.load(results)
+    yield from (f"{fault}." for page in sorted(pages) for fault in staleness.page_faults(exported, page, all_records))
     if not pages:
         yield f"No figures: `hpc report {study}` draws them."
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from companions.monitor import live
 from hpc_utils import cli
-from hpc_utils.launch import live
 from hpc_utils.provenance.monitor import COLUMNS
 from hpc_utils.records.folder import RunFolder
 

@@ -1,1 +1,0 @@
-"""The folder that a course about HPC asks its participants to hand in about a study."""

@@ -1,0 +1,1 @@
+"""What a running run does at present, in the terminal."""

@@ -1,0 +1,1 @@
+"""Complete studies become a result set that is committed."""
