@@ -88,7 +88,7 @@ def explain(run: Path, returncode: int, failures: Sequence[tuple[int, int]] = ()
     if finding and finding.name == "collective-timeout":
         cause += _elsewhere(run, reported={report["rank"] for report in reports})
     if finding and finding.is_known and finding.name != "configuration":  # whose messages name the remedy themselves
-        cause = f"{cause}\n\n{finding.symptom.title}: {finding.symptom.here or finding.symptom.fix}"
+        cause = f"{cause}\n\n{finding.symptom.title}: {finding.symptom.remedy}"
     try:  # in a full folder the ranks could not report an error either
         with tempfile.TemporaryFile(dir=run) as file:
             file.write(bytes(1 << 16))
@@ -121,7 +121,7 @@ def explain_job(state: str, reason: str, log: Path) -> tuple[str, str, str]:
     if state in ENDED and state != "CANCELLED":
         return state, line, ENDED[state]
     if finding and finding.is_known:
-        return finding.symptom.state or state, line, finding.symptom.here or finding.symptom.fix
+        return finding.symptom.state or state, line, finding.symptom.remedy
     return state, line, ENDED.get(state, "read the log (`hpc logs RUN`), correct the cause, then `hpc retry`")
 
 

@@ -19,6 +19,8 @@ from pathlib import Path
 from hpc_utils import workspace
 from hpc_utils.provenance.cpu import numbers
 
+from . import symptoms
+
 OF_A_JOB = re.compile(
     rf"(?!SLURM_CONF$|SLURM_CLUSTERS$|SLURM_TIME_FORMAT$|SBATCH_(ACCOUNT|PARTITION|QOS)$)"  # location of Slurm, and account
     rf"((SLURM|SLURMD|SRUN|SBATCH)_|PMI|OMP_NUM_THREADS$|(CUDA|ROCR)_VISIBLE_DEVICES$|({workspace.RANK_VARIABLES.pattern})$)"
@@ -106,7 +108,9 @@ def _run(command: Sequence[object], environment: Mapping[str, str]) -> subproces
         raise SlurmError(f"{words[0]} did not answer within {_TIMEOUT} s: is the controller up? (`sinfo`)") from None
     if done.returncode:
         output = (done.stderr or done.stdout).strip() or "(no output)"
-        raise SlurmError(f"{words[0]} refused (exit code {done.returncode}): {output}{_advice(output)}")
+        finding = symptoms.first_cause(output)
+        advice = f"\n{finding.symptom.remedy}" if finding and finding.is_known else ""
+        raise SlurmError(f"{words[0]} refused (exit code {done.returncode}): {output}{advice}")
     return done
 
 
@@ -236,21 +240,3 @@ def seconds(text: str) -> int | None:
         return None
     days, hours, minutes, secs = (int(part or 0) for part in match.groups())
     return ((days * 24 + hours) * 60 + minutes) * 60 + secs
-
-
-# Refusals that are known, and what to do.
-_ADVICE = {
-    r"invalid account": "set [slurm] account in the cluster file (`sacctmgr show associations user=$USER` lists yours)",
-    r"invalid partition": "set the node type's partition in the cluster file (`sinfo -s` lists them)",
-    r"time limit": "lower [slurm] time in the cluster file",
-    r"Requested node configuration is not available|Invalid generic resource": "the node type in the cluster file "
-    "requests more GPUs, cores or memory than the partition's nodes have (`scontrol show node`)",
-    r"Unable to contact slurm controller|Connection refused": "is the controller up? (`scontrol ping`; for the "
-    "rehearsal cluster `hpc cluster status`)",
-    r"MaxSubmitJob|QOSMaxSubmit|AssocMaxSubmit|job submit limit": "you have as many jobs queued as you may: wait, then "
-    "`hpc submit` again: it adds what is missing",
-}
-
-
-def _advice(output: str) -> str:
-    return next((f"\n{advice}" for pattern, advice in _ADVICE.items() if re.search(pattern, output, re.I)), "")

@@ -144,6 +144,11 @@ class Symptom(toml_config.Strict):
     report: str = ""
     example: str = ""
 
+    @property
+    def remedy(self) -> str:
+        """The fix in a run of this project."""
+        return self.here or self.fix
+
 
 class Catalogue(toml_config.Strict):
     """The content of `symptoms.toml`."""
