@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import functools
 import io
 import statistics
@@ -307,12 +306,9 @@ def digests(origin: dict) -> str:
 
 def _table(path: Path) -> list[dict[str, Any]]:
     try:
-        text = packed.content(path).decode()
-        rows = list(csv.DictReader(io.StringIO(text, newline=None)))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise Refused(f"{path.name} cannot be read ({type(error).__name__})") from None
-    if not text.endswith("\n") or any(None in row or None in row.values() for row in rows):
-        raise Refused(f"{path.name} is truncated")
+        rows = packed.table(path, packed.content(path))
+    except OSError as error:
+        raise Refused(f"{path.name} cannot be read ({error.strerror})") from None
     return [{name: _value(cell) for name, cell in row.items()} for row in rows]
 
 

@@ -15,6 +15,7 @@ Packing is lossless. A file of a packed run keeps its name, `runs/<run>/<file>`:
 from __future__ import annotations
 
 import csv
+import errno
 import functools
 import gzip
 import hashlib
@@ -122,7 +123,7 @@ def pack(results: Path) -> None:
         for name, raw in files.items():
             if name in DOCUMENTS and _json(document := json.loads(raw)) == raw:
                 line[DOCUMENTS[name]] = document
-            elif name in TABLES and _is_ours(name, raw, rows := _table(results / "runs" / run / name, raw)):
+            elif name in TABLES and _is_ours(name, raw, rows := table(results / "runs" / run / name, raw)):
                 line.setdefault("columns", {})[name] = list(rows[0])
                 tables[name] += [{"run_id": run} | row for row in rows]
             else:
@@ -185,7 +186,7 @@ class Packed:
         if name not in self._tables:
             path = self.results / TABLES[name]
             rows_by_run = defaultdict(list)
-            for row in _table(path, path.read_bytes()):
+            for row in table(path, path.read_bytes()):
                 rows_by_run[row["run_id"]].append(row)
             self._tables[name] = rows_by_run
         return self._tables[name]
@@ -239,15 +240,16 @@ def _json(document: Any) -> bytes:
     return (json.dumps(document, indent=2) + "\n").encode()
 
 
-def _table(path: Path, raw: bytes) -> Rows:
-    """The rows of a CSV. Raises OSError: it is damaged."""
+def table(path: Path, raw: bytes) -> Rows:
+    """The rows of a CSV whose bytes are `raw`. Raises OSError: it is damaged."""
     try:
         text = _plain(path.name, raw).decode()
-        if not text.endswith("\n"):
+        rows = list(csv.DictReader(io.StringIO(text, newline="")))
+        if not text.endswith("\n") or any(None in row or None in row.values() for row in rows):
             raise ValueError("it is truncated")
-        return list(csv.DictReader(io.StringIO(text, newline="")))
+        return rows
     except (ValueError, csv.Error, EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise OSError(f"{path} is damaged: {error}") from None
+        raise OSError(errno.EIO, f"it is damaged: {error}", str(path)) from None
 
 
 def _csv(columns: Iterable[str], rows: Rows) -> bytes:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -78,7 +79,7 @@ def test_false_records_are_refused_by_name_and_others_load(record: Callable, fal
         ("run.json", None, "run.json is missing or incomplete"),
         ("run.json", b"[]", "wrong kind"),
         ("provenance.json", b"\0" * 99, "provenance.json is missing or incomplete"),
-        ("epochs.csv", 1, "epochs.csv is truncated"),
+        ("epochs.csv", 1, "epochs.csv cannot be read .*truncated"),
         ("ranks.csv", b"\xff", "ranks.csv cannot be read"),
         ("ranks.csv", b"x\n1\n2\n", "samples"),
     ],
@@ -92,7 +93,7 @@ def test_damaged_files_are_refused_by_name_and_others_load(record: Callable, nam
         path.write_bytes(damage if isinstance(damage, bytes) else path.read_bytes()[:-damage])
     loaded = records.load()
     assert loaded.runs.run_id.tolist() == ["whole"]
-    assert list(loaded.refused) == ["damaged"] and why in loaded.refused["damaged"]
+    assert list(loaded.refused) == ["damaged"] and re.search(why, loaded.refused["damaged"])
 
 
 def test_step_times_cut_short_and_a_file_that_cannot_be_read_are_refused(record: Callable) -> None:
