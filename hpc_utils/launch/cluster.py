@@ -234,7 +234,6 @@ class Cluster(Strict):
     network: Network = Network()
     storage: Storage = Storage()
     studies: dict[str, Overrides] = Field({})
-    _name: str = ""
     _source: str = ""
     _machine: Machine = Machine()
 
@@ -253,7 +252,7 @@ class Cluster(Strict):
     @property
     def name(self) -> str:
         """The file's name without .toml."""
-        return self._name
+        return Path(self._source).stem
 
     @property
     def source(self) -> str:
@@ -369,6 +368,5 @@ def read_cluster(name: str | Path) -> Cluster:
         ) from None
     if not re.fullmatch(NAME, path.stem):
         raise ClusterError(f"{path}: a cluster's name is {NAME_ALLOWED}")
-    cluster._name = path.stem
     cluster._source = str(name)
     return cluster

@@ -81,7 +81,7 @@ def on_this_machine(what: Diagnostic, nproc: int, arguments: Sequence[str], laun
     with tempfile.TemporaryDirectory(prefix="hpc-probe-") as folder:
         copy = Path(folder) / "record.json"
         process = start_bound(
-            [*start, "-m", what.module, *_all_arguments(arguments, launcher, copy)],
+            [*start, "-m", what.module, *arguments, f"--copy={copy}"],
             workspace.child_environment() | Launch(owner=folder).variables,
         )
         try:
@@ -136,7 +136,7 @@ def on_cluster(
     variables = job_environment.variables(submission.path, job_layout)
     if launcher:
         variables["LAUNCHER"] = "srun"
-    arguments = _all_arguments(arguments, launcher, copy)
+    arguments = [*arguments, f"--copy={copy}"]
     job = slurm_commands.sbatch(options, paths.jobs() / what.script, arguments, variables)
     tell(f"job {job} on {job_layout.nodes} x {job_layout.ranks_per_node} ranks; waiting for it to start and end")
     try:
@@ -150,10 +150,6 @@ def on_cluster(
     if not (record := read_json(copy)):
         raise NoReport(f"job {job} ended {state} and without a report:\n{printed}")
     return printed, record
-
-
-def _all_arguments(arguments: Sequence[str], launcher: str, copy: Path) -> list[str]:
-    return [*arguments, *([f"--launcher={launcher}"] if launcher else ()), f"--copy={copy}"]
 
 
 def _build(hardware: str) -> str:

@@ -140,7 +140,7 @@ class Symptom(toml_config.Strict):
     kind: Kind = Kind.CAUSE
     here: str = ""
     state: str = ""
-    within: str = ""
+    within: re.Pattern[str] | None = None
     report: str = ""
     example: str = ""
 
@@ -153,7 +153,7 @@ class Symptom(toml_config.Strict):
 class Catalogue(toml_config.Strict):
     """The content of `symptoms.toml`."""
 
-    english: dict[str, str]
+    english: dict[str, re.Pattern[str]]
     symptoms: dict[str, Symptom]
 
 
@@ -438,7 +438,7 @@ def _share_rank(finding: Finding, other: Finding) -> bool:
 
 
 def _in_english(line: str) -> str:
-    for english, pattern in _translations():
+    for english, pattern in _catalogue().english.items():
         line = pattern.sub(english, line)
     return line
 
@@ -461,16 +461,8 @@ def _name(line: str, traceback: list[str]) -> str | None:
 
 
 @cache
-def _translations() -> list[tuple[str, re.Pattern[str]]]:
-    return [(english, re.compile(texts)) for english, texts in _catalogue().english.items()]
-
-
-@cache
 def _patterns() -> list[tuple[str, re.Pattern[str], re.Pattern[str] | None]]:
-    return [
-        (name, re.compile("|".join(symptom.patterns)), re.compile(symptom.within) if symptom.within else None)
-        for name, symptom in catalogue().items()
-    ]
+    return [(name, re.compile("|".join(symptom.patterns)), symptom.within) for name, symptom in catalogue().items()]
 
 
 def _behind(lines: Iterable[str]) -> str:

@@ -45,7 +45,7 @@ SIMPLE = 'title = "S"\n[nodes.c]\npartition = "c"\ncores = 2\nprecisions = ["fp3
 
 def _cluster(text: str) -> clusters.Cluster:
     found = clusters.Cluster(**tomllib.loads(text))
-    found._name = "site"
+    found._source = "site"
     return found
 
 
