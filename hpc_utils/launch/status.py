@@ -82,7 +82,8 @@ def entries(study: str | None = None, *, gone: Collection[str] = ()) -> list[Ent
     for submission, task in newest.values():
         job = submission.job(task, jobs)
         is_replaced = job is None and task.id in jobs  # by a job of the next cluster of that name
-        entry = _entry(submission, task, job, gone=is_replaced or submission.cluster in gone)
+        log = submission.log(task.id)
+        entry = _entry(submission, task, job, log, gone=is_replaced or submission.cluster in gone)
         if entry.advice and not task.run_id:  # `hpc retry` is for runs
             logs = f"`hpc logs {task.id}`, then " if entry.log.exists() else ""
             entry = replace(entry, advice=f"{logs}`hpc report {submission.index}`")
@@ -90,17 +91,10 @@ def entries(study: str | None = None, *, gone: Collection[str] = ()) -> list[Ent
     return run_entries if study or gone else run_entries + _by_hand(newest)
 
 
-class _ByHand(Submission):
-    """Jobs that a person submitted in the clone's folder."""
-
-    def log(self, task: str) -> Path:
-        return next(self.path.glob(f"slurm-*-{task}.log"), self.path / f"slurm-{task}.out")
-
-
 def _by_hand(submitted: Collection[str]) -> list[Entry]:
     """The jobs of today that no submission made, with the run that each makes now, or those that an ended one
     made."""
-    hand = _ByHand(path=paths.root(), study="", source="", index="by hand", cluster="", node_type="")
+    hand = Submission(path=paths.root(), study="", source="", index="by hand", cluster="", node_type="")
     try:
         jobs = [job for job in slurm_commands.of_folder(hand.path) if not job.name.startswith(OURS)]
     except slurm_commands.SlurmError:  # no Slurm here
@@ -113,19 +107,18 @@ def _by_hand(submitted: Collection[str]) -> list[Entry]:
     hand_entries = []
     for job in jobs:
         folders = made.get((job.id, job.name), [])
+        log = next(hand.path.glob(f"slurm-*-{job.id}.log"), hand.path / f"slurm-{job.id}.out")
         if not job.state.is_over:
             folders = [folder for folder in folders if state(folder) == "running"]
         # One that made no run here may be of other results.
         for name in [folder.name for folder in folders] or [""] * (job.state != "COMPLETED"):
-            entry = _entry(hand, Task(job.id, name), job, gone=False)
+            entry = _entry(hand, Task(job.id, name), job, log, gone=False)
             advice = entry.advice.replace("`hpc retry`", "the same `sbatch` command")
             hand_entries.append(replace(entry, run_id=name or f"({job.name})", advice=advice))
     return hand_entries
 
 
-def _entry(submission: Submission, task: Task, job: Job | None, *, gone: bool) -> Entry:
-    log = submission.log(task.id)
-
+def _entry(submission: Submission, task: Task, job: Job | None, log: Path, *, gone: bool) -> Entry:
     def entry(state: str, detail: str = "", **fields: object) -> Entry:
         nodes = job.nodes if job else ""
         name = task.run_id or "report"
