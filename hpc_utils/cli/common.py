@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hpc_utils.launch.cluster import Cluster
     from hpc_utils.launch.request import Request
     from hpc_utils.launch.study import Plan
-    from hpc_utils.launch.target import Target
+    from hpc_utils.launch.target import Target, Variant
 
 POSITIVE = click.IntRange(1)
 SET = "SET: a folder, a name under results/reference, or an alias of paper/paper.toml."
@@ -99,8 +99,6 @@ def variant_options(command: Callable) -> Callable:
             raise click.UsageError(
                 "-p and --ranks change the study: give its results a name by --as NAME (letters, digits, . _ -; no study's own)"
             )
-        if at_most and not precision:
-            raise click.UsageError("--at-most limits the further repeats of a precision: give --precision, too")
         return command(variant=Variant(label, parameters, ranks, repeats, precision, at_most), **options)
 
     return call
@@ -132,8 +130,15 @@ def planned_repeats(study: str, target: Target) -> dict[str, int]:
     """`further_repeats` as the target's variant asks for them."""
     from hpc_utils.launch.study import read_study_file
 
+    require_precision(target.variant, target.variant.precision)
     most = target.variant.at_most or read_study_file(study).at_most
     return further_repeats(target.index_name(Path(study).stem), target.variant.precision, most)
+
+
+def require_precision(variant: Variant, precision: float | None) -> None:
+    """UsageError if further repeats are limited, but no precision asks for any."""
+    if variant.at_most and not precision:
+        raise click.UsageError("--at-most limits the further repeats of a precision: give --precision, too")
 
 
 def only_option(command: Callable) -> Callable:

@@ -23,6 +23,7 @@ from .common import (
     print_table,
     printable,
     redo_options,
+    require_precision,
     results_option,
     tell,
     variant_options,
@@ -93,9 +94,10 @@ def study_run(name, cold, no_report, variant, **again):
     forkserver.start(cold=cold)  # it imports while the study is planned
     target = Target.here(variant)
     study_file = read_study_file(name)
+    precision = variant.precision or (None if variant.repeats else study_file.precision)
+    require_precision(variant, precision)
     begun = time.monotonic()
     index = execute(name, target, cold=cold, **again)
-    precision = variant.precision or (None if variant.repeats else study_file.precision)
     made = max(run.repeat for run in records.read_study(index).runs)
     for repeat in range(made + 1, (variant.at_most or study_file.at_most) + 1):
         further = further_repeats(index, precision, repeat)

@@ -119,10 +119,13 @@ def of_script(script: Path, overrides: Mapping[str, Any]) -> tuple[RunConfig, di
     own_values |= own_values.pop("workload_args", {})
     passed = {"global_batch", *own_values, *({"precision"} & given.keys())}
     if unknown := sorted(passed - script_options.keys()):
-        names = sorted(OF_SCRIPTS | script_options.keys())
-        raise ConfigError(
-            f"{script} and the modules beside it declare no option --{unknown[0]}: {toml_config.hint(unknown[0], names)}"
+        name = unknown[0]
+        hint = (
+            f"add parser.add_argument({f'--{name}'!r}, ...)"
+            if name in OF_SCRIPTS
+            else toml_config.hint(name, OF_SCRIPTS | script_options.keys())
         )
+        raise ConfigError(f"{script} and the modules beside it declare no option --{name}: {hint}")
     if BATCHES.isdisjoint(given):
         given["global_batch"] = script_options["global_batch"]
     own_values = {

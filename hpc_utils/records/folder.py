@@ -79,6 +79,7 @@ class RunFolder:
         """
         redo = redo and not claim.is_restarted(path)
         if state(path) == "complete" and not redo:
+            shutil.rmtree(path / CHECKPOINTS, ignore_errors=True)  # its process was killed before `close` ended
             raise AlreadyComplete(path)
         claim.claim(path, is_gone)
         if state(path) == "complete" and not redo:  # finished by another process between check and claim

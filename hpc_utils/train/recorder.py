@@ -21,13 +21,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sized
 from pathlib import Path
 from typing import Any, TypeVar
 
+import psutil
 import torch
 from torch import Tensor
 
 from hpc_utils import source_code, workspace
 from hpc_utils.config import RunConfig, json_or_text
 from hpc_utils.records import checks, identity
-from hpc_utils.records.folder import profiled_files
+from hpc_utils.records.folder import profiled_files, read_json
 from hpc_utils.workspace import Launch
 
 from . import energy, epoch_stats
@@ -86,6 +87,7 @@ class Recorder:
         sources: Iterable[Path] = (),
     ) -> None:
         is_own_loop = ranks is None
+        self._is_script = False
         self.ranks = ranks = ranks or present(device)
         if global_batch % ranks.world_size:
             raise ValueError(f"global_batch={global_batch} does not divide over {ranks.world_size} ranks")
@@ -108,6 +110,7 @@ class Recorder:
         self.path: Path | None = None
         self.rows: list[dict[str, Any]] = []
         self.of_means: Finish = {}  # `finish` of a `Workload`
+        self._idle_since = 0.0  # s, the end of the last epoch
         self._redo = redo
         self._sources = sources
         self._writer: RunWriter | None = None  # on rank 0 only
@@ -139,6 +142,7 @@ class Recorder:
         requested = launched_script()
         script = Path(getattr(sys.modules["__main__"], "__file__", ""))  # none in an interactive session
         workload = requested.workload if requested else source_code.script_name(script)
+        self._is_script = bool(workload)
         files = dict.fromkeys(
             [*(source_code.files(workload) if workload else ()), *(path.resolve() for path in sources)]
         )
@@ -187,6 +191,8 @@ class Recorder:
         self.path, problem = self.ranks.broadcast((self._writer and self._writer.folder.path, problem))
         if problem is not None:
             raise problem
+        if self._is_script:
+            self.facts["setup_seconds"] = time.time() - psutil.Process().create_time()
         with contextlib.ExitStack() as undo:
             undo.push(self)  # an error from here on is the run's
             for observer in self._observers:
@@ -222,8 +228,10 @@ class Recorder:
         self._require_closed()
         if not self.rows:
             raise RuntimeError("no epoch was recorded: loop over `run.epoch(loader)` inside the recorder")
+        self._end_evaluation()
         self._write_ranks()
         self._remark_problems()
+        self._remark_interruption()
         if self._writer:
             self._writer.finish()
         self.ranks.settle()
@@ -265,6 +273,19 @@ class Recorder:
             if not facts["steps"] and not any(problems):
                 self.remark(f"no step was profiled: the first {BEFORE} steps are skipped, and there were no more")
 
+    def _remark_interruption(self) -> None:
+        """A script that resumes from a checkpoint of its own records only the epochs that followed."""
+        statuses = sorted(self.path.glob("earlier/*/status.json")) if self._is_script else []
+        if (
+            statuses
+            and statuses[-1].with_name("epochs.csv").exists()
+            and read_json(statuses[-1])["state"] != "complete"
+        ):
+            self.remark(
+                f"an interrupted attempt is in {statuses[-1].parent.relative_to(self.path)}: if the script resumed from a checkpoint, "
+                "the epochs before it are missing here; remove the checkpoint and measure the run again with --redo"
+            )
+
     # -- epochs and steps ---------------------------------------------------------------------------------
 
     def epoch(self, batches: Iterable[T]) -> Iterator[T]:
@@ -273,6 +294,7 @@ class Recorder:
         To stop early, shorten the loader with `itertools.islice`; leaving the loop by `break` is an error.
         """
         self._require_closed()
+        self._end_evaluation()
         if self._is_carried:
             self._stats.restarts += 1
         else:
@@ -286,6 +308,7 @@ class Recorder:
         self._clock.start()
         self._begin_block()
         collectives = self.ranks.collectives
+        batch_count = 0
         source = iter(batches)
         while True:
             if self._turns.is_over(len(self._stats.steps) + self._clock.steps):
@@ -298,6 +321,7 @@ class Recorder:
                 break
             self.lap("data")
             self._has_batch = True
+            batch_count += 1
             yield batch
         if self._must_reduce and collectives is not None and self.ranks.collectives == collectives:
             raise RuntimeError(
@@ -308,6 +332,10 @@ class Recorder:
         self._profile.end_epoch()
         self._end_block()
         self._close_epoch()
+        if self._is_script and len(self.rows) == 1 and batch_count > len(self._stats.steps):
+            self.remark(
+                f"{batch_count} batches in {len(self._stats.steps)} steps: a step's samples must be those of all its batches"
+            )
 
     def _begin_block(self) -> None:
         """Wait for this run's turn, then start the clock on all ranks."""
@@ -347,6 +375,15 @@ class Recorder:
             self._writer.write_rounds(self._rounds)
             self._writer.append_steps(row["epoch"], times)
 
+        self._idle_since = time.perf_counter()
+
+    def _end_evaluation(self) -> None:
+        """Record the time since the last epoch as that of its evaluation, unless the script noted it."""
+        if self._is_script and self.rows:
+            self.rows[-1].setdefault("eval_seconds", time.perf_counter() - self._idle_since)
+            if self._writer:
+                self._writer.write_epochs(self.rows)
+
     @contextlib.contextmanager
     def paused(self, *, profiling: bool = False) -> Iterator[None]:
         """Pause the clock on all ranks between two steps; the time counts as the epoch's `checkpoint_seconds`, or `profile_seconds`."""
@@ -366,6 +403,7 @@ class Recorder:
             self._clock.skip()
         elif self.rows:
             self.rows[-1]["checkpoint_seconds"] = self.rows[-1].get("checkpoint_seconds", 0.0) + seconds
+            self._idle_since += seconds
 
     def lap(self, phase: str) -> None:
         """Mark the end of a phase of the step (`forward`, `backward`)."""

@@ -139,7 +139,9 @@ def test_curves_of_other_devices_have_names_of_their_own() -> None:
     runs = pd.concat([study(weak={"1x2": 0.9}), *halves])
     table = scaling.efficiency(runs.assign(run_id=[f"run{number}" for number in range(len(runs))]))
     names = scaling.curve_names(scaling.headline(table)).unique()
-    assert len(names) == 3 and sum("core" in name for name in names) == 3 and sum("20 ms" in name for name in names) == 1
+    assert (
+        len(names) == 3 and sum("core" in name for name in names) == 3 and sum("20 ms" in name for name in names) == 1
+    )
 
 
 def test_layouts_of_one_rank_count_are_points_of_their_own() -> None:

@@ -144,6 +144,33 @@ def test_a_loop_that_does_not_train_what_it_was_started_for_fails(
     assert outcome.code == 1 and reason in bench.status()["reason"]
 
 
+def test_the_whole_time_of_a_script_is_recorded_and_an_interruption_is_remarked(bench: Bench) -> None:
+    loop = LOOP.replace("import layers\n", "import layers, time\n") + "        time.sleep(0.3)\n"
+    write_loop(
+        bench.folder,
+        loop + "        if not os.path.exists('evaluated'):\n            open('evaluated', 'w'); os._exit(9)\n",
+    )
+    assert bench.hpc("run", "my_loop.py", "-p", "parallel=none").code == 1
+    assert bench.hpc("run", "my_loop.py", "-p", "parallel=none").code == 0
+    epochs = records.load(bench.results).epochs
+    assert (epochs.eval_seconds.astype(float) > 0.29).all() and len(epochs) == 2
+    run = read_json(bench.run / "run.json")
+    assert 0 < run["setup_seconds"] < 60 and ["interrupted" in text for text in run["remarks"]] == [True]
+
+
+def test_samples_of_one_batch_where_a_step_has_two_are_remarked(bench: Bench) -> None:
+    step = "            run.step(samples=len(x), loss=loss)"
+    write_loop(
+        bench.folder,
+        LOOP.replace("for x in", "for n, x in")
+        .replace("run.epoch(loader)", "enumerate(run.epoch(loader))")
+        .replace(step, f"            if n % 2:\n    {step}"),
+    )
+    assert bench.hpc("run", "my_loop.py", "-p", "parallel=none").code == 0
+    [remark] = read_json(bench.run / "run.json")["remarks"]
+    assert "6 batches in 3 steps" in remark
+
+
 @pytest.mark.parametrize(("parallel", "code"), [("ddp", 1), ("own", 0)])
 def test_ranks_that_do_not_reduce_their_gradients_are_refused_as_ddp(bench: Bench, parallel: str, code: int) -> None:
     write_loop(bench.folder, LOOP.replace("model(x)", 'getattr(model, "module", model)(x)'))

@@ -38,8 +38,10 @@ def test_a_run_goes_from_absent_over_running_to_complete(run: Path) -> None:
 
 def test_a_complete_run_is_refused_unless_redone(run: Path) -> None:
     RunFolder.claimed(run).close("complete")
+    (run / "checkpoints").mkdir()  # its process was killed before it removed them
     with pytest.raises(AlreadyComplete, match=r"^cnn is complete already") as caught:
         RunFolder.claimed(run)
+    assert not (run / "checkpoints").exists()
     assert pickle.loads(pickle.dumps(caught.value)).path == run
     assert len(list((run / "claims").glob("*.json"))) == 1, "looking claims nothing"
     RunFolder.claimed(run, redo=True)
