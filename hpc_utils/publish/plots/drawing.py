@@ -11,6 +11,7 @@ import pandas as pd
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
+from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, LogLocator, MaxNLocator, NullLocator
 
@@ -78,6 +79,17 @@ def points(
         axes.errorbar(places, values, yerr=[below, above], **look)
     if axes.get_subplotspec().is_first_col():
         axes.set_ylabel(label)
+
+
+def cut(axes: Axes, top: float) -> None:
+    """Let y end at `top`, above which intervals of few repeats may be endless: an arrow stands for the rest of one."""
+    axes.set_ylim(0, top)
+    for bars in (container for container in axes.containers if isinstance(container, ErrorbarContainer)):
+        for collection in bars.lines[2]:
+            places = [segment[-1, 0] for segment in collection.get_segments() if len(segment) and segment[-1, 1] > top]
+            colour = collection.get_color()
+            [arrows] = axes.plot(places, [top] * len(places), "^", color=colour, markersize=3, clip_on=False)
+            arrows.set_in_layout(False)
 
 
 def reach(rows: pd.DataFrame, column: str) -> list[pd.Series]:

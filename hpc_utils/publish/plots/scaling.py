@@ -92,7 +92,7 @@ def ceiling(table: pd.DataFrame, targets: Targets | None = None) -> Figure:
         if targets:
             _target(axes, "strong", targets)
         drawing.ranks_axis(axes, worlds)
-        axes.set_ylim(0, min(axes.get_ylim()[1], 100 * drawing.WIDEST))  # intervals of few repeats may be endless
+        drawing.cut(axes, min(axes.get_ylim()[1], 100 * drawing.WIDEST))
         axes.set_title(textwrap.fill(f"{batch:g} samples a step, {precision}{further}", 36))
     return figure
 
@@ -124,8 +124,8 @@ def _curves(table: pd.DataFrame, *columns: str, targets: Targets | None = None) 
             if power:
                 drawing.log_axis(axes.yaxis)
             else:
-                largest = rows[column].max() / quantity(column).divisor  # intervals of few repeats may be endless
-                axes.set_ylim(0, min(1.1 * axes.get_ylim()[1], drawing.WIDEST * largest))
+                largest = rows[column].max() / quantity(column).divisor
+                drawing.cut(axes, min(1.1 * axes.get_ylim()[1], drawing.WIDEST * largest))
             title = drawing.fixed_batch(kind, batch)
             if kind == "weak" and rows.steps_per_epoch.isna().all():
                 title += "\nwhole epochs"
@@ -140,8 +140,9 @@ def _ranks(axes: Axes, rows: pd.DataFrame) -> None:
     """The ranks along x, with the layouts of several nodes."""
     drawing.ranks_axis(axes, rows.world_size)
     places = rows[rows.nodes > 1].sort_values("nodes")
-    if (places.ranks_per_node == 1).all():
-        axes.set_xlabel("ranks, one a node" if len(places) else "ranks")
+    is_mixed = len(places) < (rows.world_size > 1).sum()
+    if places.empty or ((places.ranks_per_node == 1).all() and not is_mixed):
+        axes.set_xlabel("ranks" if places.empty else "ranks, one a node")
         return
     layouts = {
         world: "".join(f"\n{layout}" for layout in group.layout.unique())
