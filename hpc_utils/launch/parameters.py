@@ -17,7 +17,7 @@ TAG = "parameters"
 # The options of `RunConfig` that act on a script: by its launcher and recorder. Every other parameter is the script's own.
 OF_SCRIPTS = {
     *("parallel", "device", "precision", "threads_per_rank", "global_batch", "batch_per_device", "link_gbit"),
-    *("seed", "repeat", "profile", "profile_steps", "monitor_seconds", "phase_every"),
+    *("seed", "repeat", "profile", "profile_steps", "monitor_seconds", "phase_every", "collective_timeout"),
 }
 BATCHES = {"global_batch", "batch_per_device"}
 

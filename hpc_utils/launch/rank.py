@@ -21,6 +21,7 @@ import sys
 import time
 import traceback
 from collections.abc import Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -99,9 +100,13 @@ def _execute(notebook: Path, parameters: Mapping[str, Any], output: Path | None)
 
 def _run_script(script: Path, arguments: list[str], config: Mapping[str, Any], log: Path) -> None:
     """Run a user's script as `python` does, on the cores or the GPU of this rank and seeded. `log` has its output."""
+    from torch.distributed import distributed_c10d
+
     from hpc_utils.config import RunConfig
     from hpc_utils.train import randomness, ranks
 
+    timeout = timedelta(seconds=config["collective_timeout"])  # of the group that the script creates
+    distributed_c10d.default_pg_timeout = distributed_c10d.default_pg_nccl_timeout = timeout
     if config["parallel"] == "none":  # torchrun sets them for one process, too
         for name in filter(workspace.RANK_VARIABLES.fullmatch, list(os.environ)):
             os.environ.pop(name)

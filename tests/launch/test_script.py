@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -156,6 +157,15 @@ def test_the_whole_time_of_a_script_is_recorded_and_an_interruption_is_remarked(
     assert (epochs.eval_seconds.astype(float) > 0.29).all() and len(epochs) == 2
     run = read_json(bench.run / "run.json")
     assert 0 < run["setup_seconds"] < 60 and ["interrupted" in text for text in run["remarks"]] == [True]
+
+
+def test_a_script_that_hangs_ends_after_the_timeout_of_collectives(bench: Bench) -> None:
+    hanging = "            if os.environ['RANK'] == '1': import time; time.sleep(600)\n            loss.backward()"
+    write_loop(bench.folder, LOOP.replace("            loss.backward()", hanging))
+    begun = time.monotonic()
+    assert bench.hpc("run", "my_loop.py", "--nproc", 2, "-p", "collective_timeout=3").code == 1
+    assert time.monotonic() - begun < 60
+    assert "my_loop.py" in bench.status()["reason"]
 
 
 def test_samples_of_one_batch_where_a_step_has_two_are_remarked(bench: Bench) -> None:

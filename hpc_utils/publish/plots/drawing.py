@@ -86,7 +86,9 @@ def cut(axes: Axes, top: float) -> None:
     axes.set_ylim(0, top)
     for bars in (container for container in axes.containers if isinstance(container, ErrorbarContainer)):
         for collection in bars.lines[2]:
-            places = [segment[-1, 0] for segment in collection.get_segments() if len(segment) and segment[-1, 1] > top]
+            places = [
+                segment[-1, 0] for segment in collection.get_segments() if len(segment) and segment[-1, 1] > top
+            ]
             colour = collection.get_color()
             [arrows] = axes.plot(places, [top] * len(places), "^", color=colour, markersize=3, clip_on=False)
             arrows.set_in_layout(False)
