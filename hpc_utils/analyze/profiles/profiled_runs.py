@@ -177,7 +177,7 @@ def kernel_kinds(results: Path, runs: pd.DataFrame) -> pd.DataFrame:
             table = kernels.kernel_table(Profile(name, name, {run.run_id: [folder]}).timelines, "kind")
         tables[name] = table
         run_ids[name] = (run.run_id,)
-    kinds = kernels.kinds_of_tables(tables)
+    kinds = kernels.kinds(tables)
     return kinds.assign(runs=kinds.configuration.map(run_ids))
 
 
