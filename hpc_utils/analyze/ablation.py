@@ -351,7 +351,7 @@ def _compared(changed: pd.DataFrame, plain: pd.DataFrame, targets: Targets) -> I
         row = {"measure": measure, "margin": margin, "plain": before.mean(), "changed": after.mean()}
         row |= difference.measure("difference")
         row |= {"verdict": verdict, "runs": unique(recorded.run_id_plain, recorded.run_id)}
-        yield row | {"words": words(row)}
+        yield row | {"words": _words(row)}
 
 
 def judge(differences: Sequence[float], margin: float) -> tuple[stats.Estimate, str]:
@@ -375,7 +375,7 @@ def judge(differences: Sequence[float], margin: float) -> tuple[stats.Estimate, 
     return stats.Estimate(mean, mean - half, mean + half, count), verdict
 
 
-def words(row: Mapping[str, Any]) -> str:
+def _words(row: Mapping[str, Any]) -> str:
     """A row's verdict in words: `equal within 0.5 points`, `differs by -1.2 points`."""
     unit = "points" if row["measure"] == "accuracy" else "%"
     if row["verdict"] == EQUAL:

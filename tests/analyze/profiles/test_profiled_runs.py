@@ -38,7 +38,8 @@ def test_repeats_belong_together_and_to_their_plain_runs() -> None:
     ]
     (one,) = found(studied).values()
     assert one.name == "slow" and one.paths == {run: [Path(f"set/runs/{run}")] for run in ("a1", "a2")}
-    assert dict(one.plain) == {1: ("b1", 102.0), 2: ("b2", 103.0)}, "another loader is another configuration"
+    plain = [[1, "b1", 102.0], [2, "b2", 103.0]]
+    assert one.plain.to_numpy().tolist() == plain, "another loader is another configuration"
 
 
 def test_what_varies_inside_a_series_joins_its_name_and_a_run_of_no_study_stands_for_itself() -> None:
@@ -49,7 +50,7 @@ def test_what_varies_inside_a_series_joins_its_name_and_a_run_of_no_study_stands
     ]
     names = found(studied, also=("cnn_Digits-1",))
     assert list(names) == ["torch-1-fp32", "torch-2-fp32", "torch-2-bf16", "cnn-digits-1"]
-    assert names["cnn-digits-1"].plain == {}
+    assert names["cnn-digits-1"].plain.empty
 
 
 HEADER = ",".join(schema.names(schema.MONITOR))
