@@ -243,10 +243,7 @@ def _effect(cube: np.ndarray, axes: Iterable[int]) -> tuple[float, int]:
 
 def _noise(cube: np.ndarray) -> tuple[float, int]:
     """(sum of squares, freedom) of what neither the point nor the repeat explains."""
-    left = cube - _means(cube, range(cube.ndim - 1))
-    left = left - _means(left, [cube.ndim - 1])
-    points, repeats = math.prod(cube.shape[:-1]), cube.shape[-1]
-    return float((left**2).sum()), (points - 1) * (repeats - 1)
+    return _effect(cube.reshape(-1, cube.shape[-1]), [0, 1])
 
 
 def _gain(log: float, half: float) -> np.ndarray:

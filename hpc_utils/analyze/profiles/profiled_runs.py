@@ -183,20 +183,18 @@ def kernel_kinds(results: Path, runs: pd.DataFrame) -> pd.DataFrame:
     return kinds.assign(runs=kinds.configuration.map(run_ids))
 
 
-def monitors(results: Path, runs: Iterable[str], least: int = 1) -> dict[str, dict[str, pd.DataFrame]]:
-    """What the monitors of these runs recorded (`records.folder.MONITOR`), of runs with at least `least` samples of a device.
+def monitors(results: Path, runs: Iterable[str], least: int = 1) -> dict[str, pd.DataFrame]:
+    """{run: what its monitors recorded (`records.folder.MONITOR`)}, of runs with at least `least` samples of a device.
 
-    {run: {host's processors or device (`node1, cuda:0`): seconds since the run's first sample, utilisation,
-    memory_bytes, power_watts, temperature (°C; NaN: not known)}}.
+    Columns: seconds since the run's first sample, utilisation, memory_bytes, power_watts, temperature (°C; NaN: not known), device
+    (a host's processors or a device, `node1, cuda:0`).
     """
     logs_by_run = {}
     for run in runs:
-        log = read_log(results, run)
-        places = log.groupby(["host", "device"])
-        if len(log) and places.size().max() >= least:
-            logs_by_run[run] = {
-                ", ".join(place): device_rows[["seconds", *SAMPLES.values()]] for place, device_rows in places
-            }
+        log = read_log(results, run).sort_values(["host", "device"], kind="stable")
+        log = log.assign(device=log.host + ", " + log.device)
+        if len(log) and log.device.value_counts().max() >= least:
+            logs_by_run[run] = log[["seconds", *SAMPLES.values(), "device"]]
     return logs_by_run
 
 

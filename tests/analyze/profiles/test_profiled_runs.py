@@ -68,8 +68,9 @@ def test_every_host_and_device_has_its_own_curve_on_one_clock(tmp_path: Path) ->
     ranks = [row(101.0, "a", "rank0", 99)]  # a rank's processes: no device
     (folder / "a.csv").write_text("\n".join([HEADER, *first, *ranks, "1765.25,no"]))  # the last line is cut
     (folder / "b.csv").write_text("\n".join([HEADER, row(100.5, "b", "cpu", 9)]) + "\n")
-    found = profiled_runs.monitors(tmp_path, ["run", "without a monitor"])["run"]
-    assert list(found) == ["a, cpu", "a, cuda:0", "b, cpu"]
+    log = profiled_runs.monitors(tmp_path, ["run", "without a monitor"])["run"]
+    found = dict(list(log.groupby("device")))
+    assert list(log.device.unique()) == ["a, cpu", "a, cuda:0", "b, cpu"]
     assert found["a, cpu"].seconds.tolist() == [0.0, 1.0] and found["b, cpu"].seconds.tolist() == [0.5]
     assert found["a, cuda:0"].power_watts.tolist() == [400.0] and found["a, cpu"].power_watts.isna().all()
     assert list(profiled_runs.monitors(tmp_path, ["run"], least=3)) == []
