@@ -103,7 +103,6 @@ def curves(own: ResultSet) -> Pins:
         "one rank with a group": rows(one, f"{curve} parallel", "efficiency+"),
         "throughput": rows(scaling.throughput(usual), point, "throughput+ repeats"),
         "precision gain": rows(scaling.precision_gain(usual), point, "gain+ repeats"),
-        "precision efficiency": rows(scaling.efficiency_ratio(usual), f"{curve} layout", "ratio+"),
         "before and after": rows(scaling.before_after(usual), point, "gain+ utilisation utilisation_before"),
         "memory": rows(memory, f"{curve} parallel layout", "bytes ratio+"),
         "targets": rows(targets.judge(efficiency, aims), curve, "required at=at_ranks ranks value+ verdict"),
