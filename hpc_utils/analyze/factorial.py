@@ -73,7 +73,7 @@ def designs(runs: pd.DataFrame, study: StudyIndex) -> dict[str, Design]:
         if len(levels) < 2 or len({run.ranks for run in planned}) > 1:
             continue
         rows = [run.parameters | {"run_id": run.run_id, "repeat": run.repeat} for run in planned]
-        index = pd.DataFrame(rows)[["run_id", "repeat", *levels]].drop_duplicates("run_id")
+        index = pd.DataFrame(rows, dtype=object)[["run_id", "repeat", *levels]].drop_duplicates("run_id")
         measured, left_out = of_one_state(unprofiled(runs[runs.run_id.isin(index.run_id)]))
         barred = [point.values for point in study.not_applicable if point.series == series]
         gone = _distinct((name, point[name]) for point in barred for name in levels if name in point)
