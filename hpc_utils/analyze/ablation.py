@@ -84,10 +84,14 @@ class Ladder:
 
     @cached_property
     def configurations(self) -> pd.DataFrame:
-        """Of those `planned` what was `measured`: series, the columns of `runs`, and memory_bytes (of tensors on the accelerator
-        where there is one, else resident)."""
+        """Of those `planned` what was `measured`: series, the columns of `runs`, step_seconds, warmup (s), and memory_bytes (of tensors
+        on the accelerator where there is one, else resident)."""
         table = self.planned.merge(self.measured[0], on="run_id")
-        return table.assign(memory_bytes=memory(table).peak_bytes)
+        return table.assign(
+            step_seconds=step_seconds(table),
+            warmup=pd.to_numeric(table.warmup_seconds),
+            memory_bytes=memory(table).peak_bytes,
+        )
 
     def rows(self, series: str) -> pd.DataFrame:
         """Those of `configurations` of one series."""
@@ -117,8 +121,7 @@ class Ladder:
         the cumulative order: memory (factor of the peak of the configuration before), warmup (s more than that before the clock
         starts, compilation included); <gain>_runs (ids). NaN: not measured.
         """
-        table = self.configurations
-        starts = pd.to_numeric(table.warmup_seconds).groupby(table.series).median()
+        starts = self.configurations.groupby("series").warmup.median()
         plain = self.study.ablation.plain
         rows = []
         before = plain  # the nearest step below
@@ -188,12 +191,10 @@ class Ladder:
     def speeds(self, labels: Mapping[str, str] | None = None) -> pd.DataFrame:
         """One row per configuration of `labels` ({label: series}; default: `path`): label, series;
         throughput (sample/s), throughput_low, throughput_high (95 %), repeats; step_seconds, warmup (s) and memory_bytes, medians; runs."""
-        table = self.configurations
-        table = table.assign(step_seconds=step_seconds(table), warmup=pd.to_numeric(table.warmup_seconds))
         medians = ["step_seconds", "warmup", "memory_bytes"]
         rows = []
         for label, series in (labels or self.path).items():
-            series_runs = table[table.series == series]
+            series_runs = self.rows(series)
             if len(series_runs):
                 row = {"label": label, "series": series, "runs": tuple(series_runs.run_id)}
                 row |= stats.median(series_runs.throughput).measure("throughput")
@@ -351,7 +352,7 @@ def _compared(changed: pd.DataFrame, plain: pd.DataFrame, targets: Targets) -> I
         row = {"measure": measure, "margin": margin, "plain": before.mean(), "changed": after.mean()}
         row |= difference.measure("difference")
         row |= {"verdict": verdict, "runs": unique(recorded.run_id_plain, recorded.run_id)}
-        yield row | {"words": words(row)}
+        yield row | {"words": _words(row)}
 
 
 def judge(differences: Sequence[float], margin: float) -> tuple[stats.Estimate, str]:
@@ -375,7 +376,7 @@ def judge(differences: Sequence[float], margin: float) -> tuple[stats.Estimate, 
     return stats.Estimate(mean, mean - half, mean + half, count), verdict
 
 
-def words(row: Mapping[str, Any]) -> str:
+def _words(row: Mapping[str, Any]) -> str:
     """A row's verdict in words: `equal within 0.5 points`, `differs by -1.2 points`."""
     unit = "points" if row["measure"] == "accuracy" else "%"
     if row["verdict"] == EQUAL:

@@ -115,13 +115,17 @@ def find_anomalies(runs: pd.DataFrame) -> pd.DataFrame:
     curve_points = curves(sound)
     configurations = gather(sound)
     measured = headline(gains(against_one(curve_points)))
+    single = configurations[configurations.world_size == 1]
+    is_plain = single.parallel == "none"
+    alike = [*SAME, "global_batch", "steps_per_epoch"]
+    grouped = compare(single[~is_plain], single[is_plain], alike, over={"value": "throughput"})
     rows = [
-        *_super_linear(measured, sound),
+        *_too_fast("super-linear", measured[measured.world_size > 1], "efficiency", sound),
         *_falling(curve_points),
         *_rising(measured, sound),
         *_differing_sessions(measured),
         *_unpaired(measured),
-        *_faster_with_a_group(configurations[configurations.world_size == 1], sound),
+        *_too_fast("faster with a group", grouped, "value", sound),
         *_of_configurations(configurations, sound),
         *(_row("barred", row, row["repeats"], row["runs"]) for row in gather(runs[barred(runs)]).to_dict("records")),
     ]
@@ -140,10 +144,11 @@ def counts(anomalies: pd.DataFrame) -> pd.DataFrame:
     return kinds.agg(count=("value", "size"), outside=("outside", "max")).reset_index()
 
 
-def _super_linear(measured: pd.DataFrame, runs: pd.DataFrame) -> Iterator[dict]:
-    for row in measured[(measured.world_size > 1) & (measured.efficiency_low > 1)].to_dict("records"):
+def _too_fast(finding: str, compared: pd.DataFrame, ratio: str, runs: pd.DataFrame) -> Iterator[dict]:
+    """The points whose `ratio` to their base is wholly above 1."""
+    for row in compared[compared[f"{ratio}_low"] > 1].to_dict("records"):
         causes = _causes(runs, row["runs_base"], row["runs"])
-        yield _row("super-linear", row, stats.Estimate.of(row, "efficiency"), causes)
+        yield _row(finding, row, stats.Estimate.of(row, ratio), causes)
 
 
 def _falling(curve_points: pd.DataFrame) -> Iterator[dict]:
@@ -184,15 +189,6 @@ def _unpaired(measured: pd.DataFrame) -> Iterator[dict]:
 def _sessions(*rounds: Iterable[tuple[str, int]]) -> set[str]:
     """Those of turns."""
     return {session for turns in rounds for session, _ in turns}
-
-
-def _faster_with_a_group(single: pd.DataFrame, runs: pd.DataFrame) -> Iterator[dict]:
-    is_plain = single.parallel == "none"
-    alike = [*SAME, "global_batch", "steps_per_epoch"]
-    compared = compare(single[~is_plain], single[is_plain], alike, over={"value": "throughput"})
-    for row in compared[compared.value_low > 1].to_dict("records"):
-        causes = _causes(runs, row["runs_base"], row["runs"])
-        yield _row("faster with a group", row, stats.Estimate.of(row, "value"), causes)
 
 
 def _of_configurations(configurations: pd.DataFrame, runs: pd.DataFrame) -> Iterator[dict]:

@@ -21,13 +21,37 @@ from typing import NamedTuple
 from pydantic import Field, field_validator, model_validator
 
 from hpc_utils import toml_config
+from hpc_utils.plural import counted
 from hpc_utils.toml_config import Strict
 
-from .claim_tests import NOT_MEASURED, REFUTED, SUPPORTED, TOO_FEW, UNDECIDED, Bound, Wrong, test
+from . import ablation
+from .decide import Verdict, decide
+from .profiles.verdict import Bound, Certainty
+from .stats import Estimate
 from .value import Value
 
+SUPPORTED, REFUTED, UNDECIDED = "supported", "refuted", "undecided"
+TOO_FEW, NOT_MEASURED = "too few repeats", "not measured"
 VERDICTS = [REFUTED, NOT_MEASURED, TOO_FEW, UNDECIDED, SUPPORTED]  # worst first
 REPEATS = 3
+SHARE_MOST = 2.0  # a larger bound is a percentage by mistake
+
+# The words of each kind of text value, and the words that decide nothing.
+FAMILIES = [
+    (ablation.EQUAL, ablation.DIFFERS, ablation.UNKNOWN),
+    tuple(Verdict),
+    (ablation.FASTER, ablation.SLOWER, ablation.NOISE, ablation.SINGLE),
+    tuple(Bound),
+    tuple(Certainty),
+]
+OPEN = {
+    ablation.UNKNOWN: UNDECIDED,
+    Verdict.UNDECIDED: UNDECIDED,
+    ablation.NOISE: UNDECIDED,
+    ablation.SINGLE: TOO_FEW,
+    Verdict.NOT_MEASURED: NOT_MEASURED,
+    Bound.NOT_ENOUGH: UNDECIDED,
+}
 
 NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _BOUND = re.compile(r"\{([^{}]*)\}")
@@ -39,6 +63,10 @@ class ClaimError(ValueError):
     """A claim cannot be read or judged: one line per fault, each with file and place."""
 
     exit_code = 2
+
+
+class Wrong(ValueError):
+    """The bound cannot be one of that value, or the value does not exist."""
 
 
 class Condition(Strict):
@@ -62,13 +90,17 @@ class Condition(Strict):
         return self
 
     @property
-    def bound(self) -> Bound:
-        bounds = {"at_least": self.at_least, "at_most": self.at_most, "is": self.is_}
-        return next(Bound(kind, bound) for kind, bound in bounds.items() if bound is not None)
+    def kind(self) -> str:
+        """at_least, at_most (numbers in the value's unit) or is (a text)."""
+        return next(iter(self.model_dump(include={"at_least", "at_most", "is_"}, by_alias=True, exclude_none=True)))
+
+    @property
+    def bound(self) -> float | str:
+        return next(bound for bound in (self.at_least, self.at_most, self.is_) if bound is not None)
 
     def amount(self, unit: str, say: Say) -> str:
         """The bound as the sentence shows it, with all its digits; the sentence itself names the unit of a ratio ("times")."""
-        bound = self.bound.bound
+        bound = self.bound
         unit = unit or self.unit
         if isinstance(bound, str):
             return bound
@@ -107,11 +139,7 @@ class Claim(Strict):
         Raises:
             ValueError: no condition has such a bound, or several have.
         """
-        having = [
-            test
-            for number, test in enumerate(self.tests, 1)
-            if place in (test.bound.kind, f"{test.bound.kind}.{number}")
-        ]
+        having = [test for number, test in enumerate(self.tests, 1) if place in (test.kind, f"{test.kind}.{number}")]
         if len(having) != 1:
             raise ValueError(f"{{{place}}} in the sentence is the bound of {len(having)} conditions")
         return having[0]
@@ -214,7 +242,6 @@ def _sentence(claim: Claim, tests: list[Tested], say: Say) -> str:
 
 def _test(condition: Condition, claim: Claim, find: Callable[[str], Value], say: Say) -> Tested:
     name = condition.value
-    bound = condition.bound
     called = condition.called or (name if len(claim.tests) > 1 else "")
     lead = f"{called}: " if called else ""
     try:
@@ -225,8 +252,53 @@ def _test(condition: Condition, claim: Claim, find: Callable[[str], Value], say:
         return Tested(name, None, NOT_MEASURED, f"{lead}not measured yet")
     if condition.unit and condition.unit != value.unit:
         raise Wrong(f"{name} is in {value.unit!r}, not in {condition.unit!r}")
-    verdict, why = test(value, bound, claim.min_repeats)
-    claimed = f"{bound.kind.replace('_', ' ')} {condition.amount(value.unit, say)} claimed"
-    if bound.kind == "is":
-        claimed = "" if verdict == SUPPORTED else f"{bound.bound} claimed"
+    verdict, why = test(value, condition, claim.min_repeats)
+    claimed = f"{condition.kind.replace('_', ' ')} {condition.amount(value.unit, say)} claimed"
+    if condition.kind == "is":
+        claimed = "" if verdict == SUPPORTED else f"{condition.bound} claimed"
     return Tested(name, value, verdict, lead + ", ".join(filter(None, [say(value), claimed, why])))
+
+
+def test(value: Value, condition: Condition, min_repeats: int) -> tuple[str, str]:
+    """(verdict, a remark beside the value and the bound).
+
+    The whole 95 % interval on the right side supports, on the wrong side refutes; a bound inside it leaves undecided, and so
+    does a repeated measurement without an interval. A value that is not repeated and has no interval (a count, a setting)
+    is compared as it is.
+
+    Raises:
+        Wrong: a text against a number or the other way round, a text that this value can never be, a share's bound in
+            percent.
+    """
+    is_text = condition.kind == "is"
+    verdict = _of_text(value, condition.bound) if is_text else _of_number(value, condition)
+    if verdict == NOT_MEASURED:
+        return verdict, ""
+    if 0 < value.repeats < min_repeats:
+        return TOO_FEW, f"{value.repeats} of at least {min_repeats} repeats"
+    if not is_text and verdict == UNDECIDED and value.has_interval:
+        return verdict, "the bound lies in the interval"
+    is_repeated = value.repeats and (value.has_interval or is_text)
+    return verdict, counted(value.repeats, "repeat") if is_repeated else ""
+
+
+def _of_number(value: Value, condition: Condition) -> str:
+    limit = condition.bound
+    if value.unit == "text":
+        raise Wrong(f"{value.name} is a text ({value.value!r}): compare it with is")
+    if value.unit == "share" and abs(limit) > SHARE_MOST:
+        raise Wrong(f"{value.name} is a share: {limit:g} would be {100 * limit:g} %; write {limit / 100:g}")
+    is_exact = not value.has_interval and not value.repeats
+    ends = (value.value, value.value) if is_exact else (value.low, value.high)
+    words = {Verdict.MET: SUPPORTED, Verdict.MISSED: REFUTED}
+    return words.get(decide(Estimate(value.value, *ends, value.repeats), **{condition.kind: limit}), UNDECIDED)
+
+
+def _of_text(value: Value, wanted: str) -> str:
+    word = value.value
+    if value.unit != "text":
+        raise Wrong(f"{value.name} is a number ({word:g}): compare it with at_least or at_most")
+    family = next((words for words in FAMILIES if word in words), (wanted,))
+    if wanted not in family:
+        raise Wrong(f"{value.name} is never {wanted!r}, but one of {', '.join(family)}")
+    return SUPPORTED if word == wanted else OPEN.get(word, REFUTED)

@@ -17,7 +17,7 @@ from . import stats
 from .points import Sample, by_round
 
 NONE: Mapping[str, str] = MappingProxyType({})
-SIGNS = np.array([1, -1, -1, 1])  # of the logs in a quotient
+SIGNS = np.array([1, -1])  # of the logs in a quotient
 FIELDS = [*stats.ENDS, "_repeats", "_rounds", *(f"_{field}" for field in stats.Spread._fields)]
 
 
@@ -86,18 +86,18 @@ class Quotient(NamedTuple):
     spread: stats.Spread = stats.Spread(np.nan, np.nan)
 
 
-def quotient(*samples: Sample | float) -> Quotient:
-    """The first sample over the second; of four, that over the third over the fourth. A missing one is NaN.
+def quotient(above: Sample | float, below: Sample | float) -> Quotient:
+    """`above` over `below`. A missing one is NaN.
 
     Where their runs took turns with each other it is the mean ratio within a round (`stats.of_rounds`), else that of the medians.
-    `repeats` is the smallest number of any.
+    `repeats` is the smaller number.
     """
-    if not all(isinstance(sample, Sample) and sample.values for sample in samples):
+    if not all(isinstance(sample, Sample) and sample.values for sample in (above, below)):
         return Quotient(stats.UNKNOWN)
-    if sessions := _in_rounds(*(sample.by_round for sample in samples)):
+    if sessions := _in_rounds(above.by_round, below.by_round):
         estimate, spread = stats.of_rounds(sessions)
         return Quotient(estimate, sum(map(len, sessions)), spread)
-    return Quotient(stats.ratio(*(sample.values for sample in samples)))
+    return Quotient(stats.ratio(above.values, below.values))
 
 
 def _of_row(row: Mapping[str, Any], measure: str, ends: Sequence[str], is_base: bool) -> Quotient:
@@ -108,11 +108,10 @@ def _of_row(row: Mapping[str, Any], measure: str, ends: Sequence[str], is_base: 
 
 
 def _in_rounds(*samples: Iterable[Mapping[tuple[str, int], float]]) -> list[np.ndarray]:
-    """Logs of the `quotient` in the rounds of each session in which all took turns; [] where there is none, or it is too short."""
-    signs = SIGNS[: len(samples)]
+    """Logs of the `quotient` in the rounds of each session in which both took turns; [] where there is none, or it is too short."""
     sessions = []
     for runs in itertools.product(*(filter(None, by_run) for by_run in samples)):
         common = sorted(set.intersection(*(set(rounds) for rounds in runs)))
         if len(common) >= stats.LEAST_ROUNDS:
-            sessions.append(signs @ np.log([[rounds[turn] for turn in common] for rounds in runs]))
+            sessions.append(SIGNS @ np.log([[rounds[turn] for turn in common] for rounds in runs]))
     return sessions

@@ -151,10 +151,8 @@ def pareto(table: pd.DataFrame, cost: str) -> pd.DataFrame:
     time or of the column `cost` and no more of the other (medians compared). Those without a value are omitted."""
     measures = ["wall_seconds", cost]
     table = table.dropna(subset=measures).sort_values(measures, kind="stable")
-    frontier = table.drop_duplicates(measures)
-    frontier = frontier[frontier[cost] < frontier[cost].cummin().shift(fill_value=np.inf)]
-    best = pd.MultiIndex.from_frame(frontier[measures])
-    return table.assign(pareto=pd.MultiIndex.from_frame(table[measures]).isin(best))
+    table["pareto"] = (table[cost] == table[cost].cummin()) & ~table.duplicated(cost)
+    return table.assign(pareto=table.groupby(measures).pareto.transform("any"))  # equal ones too
 
 
 def currency(table: pd.DataFrame) -> tuple[str, str]:

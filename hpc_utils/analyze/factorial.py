@@ -73,7 +73,7 @@ def designs(runs: pd.DataFrame, study: StudyIndex) -> dict[str, Design]:
         if len(levels) < 2 or len({run.ranks for run in planned}) > 1:
             continue
         rows = [run.parameters | {"run_id": run.run_id, "repeat": run.repeat} for run in planned]
-        index = pd.DataFrame(rows)[["run_id", "repeat", *levels]].drop_duplicates("run_id")
+        index = pd.DataFrame(rows, dtype=object)[["run_id", "repeat", *levels]].drop_duplicates("run_id")
         measured, left_out = of_one_state(unprofiled(runs[runs.run_id.isin(index.run_id)]))
         barred = [point.values for point in study.not_applicable if point.series == series]
         gone = _distinct((name, point[name]) for point in barred for name in levels if name in point)
@@ -243,10 +243,7 @@ def _effect(cube: np.ndarray, axes: Iterable[int]) -> tuple[float, int]:
 
 def _noise(cube: np.ndarray) -> tuple[float, int]:
     """(sum of squares, freedom) of what neither the point nor the repeat explains."""
-    left = cube - _means(cube, range(cube.ndim - 1))
-    left = left - _means(left, [cube.ndim - 1])
-    points, repeats = math.prod(cube.shape[:-1]), cube.shape[-1]
-    return float((left**2).sum()), (points - 1) * (repeats - 1)
+    return _effect(cube.reshape(-1, cube.shape[-1]), [0, 1])
 
 
 def _gain(log: float, half: float) -> np.ndarray:

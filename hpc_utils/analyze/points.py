@@ -159,12 +159,10 @@ def unit_rates(runs: pd.DataFrame) -> pd.DataFrame:
 
 def by_round(runs: pd.DataFrame, measure: str) -> pd.Series:
     """The measure of each run in the rounds of its turns: {(session, round): value}; {} of one without turns, or of no time."""
-    exponent = TIMED.get(measure)
-    if exponent is None or "blocks" not in runs:
-        return pd.Series([{} for _ in range(len(runs))], runs.index, dtype=object)
+    turns = runs.blocks if measure in TIMED and "blocks" in runs else [{}] * len(runs)
     values = [
-        {turn: value * relative**exponent for turn, relative in blocks.items()}
-        for value, blocks in zip(runs[measure], runs.blocks, strict=True)
+        {turn: value * relative ** TIMED[measure] for turn, relative in blocks.items()}
+        for value, blocks in zip(runs[measure], turns, strict=True)
     ]
     return pd.Series(values, runs.index, dtype=object)
 

@@ -13,7 +13,7 @@ from hpc_utils.plural import counted
 from hpc_utils.records.identity import differing_settings, task
 
 from . import stats
-from .compare import beside, compare, quotient, ratios, scaled
+from .compare import beside, compare, ratios, scaled
 from .points import (
     ESTIMATES,
     POINT,
@@ -341,29 +341,6 @@ def precision_gain(runs: pd.DataFrame) -> pd.DataFrame:
     """`before_after` of one process without a group, where only the precision differs."""
     pairs = before_after(runs)
     return pairs[(pairs.parallel == "none") & ~pairs.other].reset_index(drop=True)
-
-
-@tabled(
-    "efficiency-ratio",
-    "Efficiency over that in fp32.",
-    measure="ratio",
-)
-def efficiency_ratio(runs: pd.DataFrame) -> pd.DataFrame:
-    """Efficiency in each other precision over that in fp32, against one rank without a group, all else equal.
-
-    Columns: those of `LINE` and `PLACE`; ratio, ratio_low, ratio_high (its 95 % interval, over the repeats of all four), repeats; runs.
-    """
-    curve_points = against_one(curves(runs))
-    curve_points = curve_points[(curve_points.world_size > 1) & (curve_points.baseline == "none")]
-    is_full = curve_points.precision == "fp32"
-    alike = [name for name in [*LINE, *PLACE] if name != "precision"]
-    pairs = beside(curve_points[~is_full], curve_points[is_full], alike, "_before").dropna(subset="runs_before")
-    sides = [pairs[f"step_seconds_sample{side}"] for side in ("_base", "", "_base_before", "_before")]
-    estimates = [quotient(*samples).estimate for samples in zip(*sides, strict=True)]
-    pairs[RATIO] = pd.DataFrame(estimates, columns=RATIO, index=pairs.index)
-    id_columns = pairs[["runs", "runs_base", "runs_before", "runs_base_before"]]
-    pairs["runs"] = [unique(*run_ids) for run_ids in id_columns.itertuples(index=False)]
-    return pairs[[*LINE, *PLACE, *RATIO, "runs"]]
 
 
 def curve_names(table: pd.DataFrame) -> pd.Series:

@@ -88,17 +88,16 @@ def share(values: Sequence[float]) -> Estimate:
     return median(shares)._replace(low=low, high=high)
 
 
-def ratio(*samples: Sequence[float]) -> Estimate:
-    """Ratio of two medians a / b, or of four, (a / b) / (c / d).
+def ratio(above: Sequence[float], below: Sequence[float]) -> Estimate:
+    """Ratio of two medians.
 
-    From 6 repeats in each of two samples the interval is a bootstrap of both; else Welch's t interval of the difference of
-    mean logs, centred on the ratio of the medians. `repeats` is the smallest number of any.
+    From 6 repeats in both samples the interval is a bootstrap of both; else Welch's t interval of the difference of
+    mean logs, centred on the ratio of the medians. `repeats` is the smaller number.
     """
-    measurements = [_positive(sample) for sample in samples]
-    above, below, *base = map(np.median, measurements)
-    value = float(above / below / (base[0] / base[1] if base else 1))
+    measurements = [_positive(sample) for sample in (above, below)]
+    value = float(np.divide(*map(np.median, measurements)))
     fewest = min(map(len, measurements))
-    if fewest >= BOOTSTRAP_FROM and not base:
+    if fewest >= BOOTSTRAP_FROM:
         return Estimate(value, *_bootstrap(*measurements), fewest)
     return _around(value, _welch_half_width(*measurements), fewest)
 
@@ -177,7 +176,7 @@ def _around(value: float, half: float, repeats: int) -> Estimate:
 
 
 def _welch_half_width(*samples: np.ndarray) -> float:
-    """Half the t interval of the difference (or sum) of the samples' mean logs; NaN where one is a single value."""
+    """Half the t interval of the difference of the samples' mean logs; NaN where one is a single value."""
     if min(map(len, samples)) == 1:
         return np.nan
     sizes = np.array([len(sample) for sample in samples])

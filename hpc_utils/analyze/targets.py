@@ -26,7 +26,7 @@ COLUMNS = [*LINE, "target", "required", "at_ranks", *SHOWN, "verdict", "why", "r
     "target baseline batch precision layout value verdict why",
     measure="value",
 )
-def judge(table: pd.DataFrame, targets: Targets | None = None) -> pd.DataFrame:
+def judge(table: pd.DataFrame, targets: Targets) -> pd.DataFrame:
     """One row per target, curve and layout; `table` as of `scaling.efficiency`.
 
     A curve is judged against one process without a group, or where that was not measured, its scheme on one rank. A target
@@ -38,7 +38,6 @@ def judge(table: pd.DataFrame, targets: Targets | None = None) -> pd.DataFrame:
     value_low, value_high (95 %), repeats: what was judged; verdict ("met", "missed", "undecided": the interval contains the target
     or is missing, "not measured"); why (in words); runs (ids, empty without a curve).
     """
-    targets = targets or Targets()
     table = headline(table)
     rows = []
     if ranks := targets.strong_ranks:
@@ -79,7 +78,7 @@ def _weak(table: pd.DataFrame, ranks: int) -> pd.DataFrame:
     weak = table[table.kind == "weak"]
     world = weak.world_size
     enough = world.where(world >= ranks).groupby(number(weak, LINE)).transform("min")
-    return scaled(variation(weak[~(world > enough)]), "value", "variation", 1.0)
+    return scaled(variation(weak[~(world > enough)]), "value", "variation")
 
 
 def _judged(points: pd.DataFrame, target: dict) -> Iterator[dict]:

@@ -32,7 +32,7 @@ def _later_start(row: Row) -> str:
 
 def steps(gains: pd.DataFrame, judged: pd.DataFrame) -> pd.DataFrame:
     """A row for each step: gains, costs and verdict. `gains`: `Ladder.gains`; `judged`: `Ladder.learnt`."""
-    verdicts = {(row["step"], row["measure"]): ablation.words(row) for row in judged.to_dict("records")}
+    verdicts = {(row["step"], row["measure"]): row["words"] for row in judged.to_dict("records")}
     columns: dict[str, Writer] = {
         "step": lambda row: row["step"],
         "option": lambda row: row["parameters"],
@@ -52,7 +52,7 @@ def headline(best: ablation.Best, judged: pd.DataFrame) -> str:
     """The fastest configuration in a sentence, and whether it learns as well. `judged`: its rows of `Ladder.learnt`."""
     if not best.steps:
         return "No configuration was measured to be faster than the plain loop."
-    learnt = "; ".join(f"{row['measure']} {ablation.words(row)}" for row in judged.to_dict("records"))
+    learnt = "; ".join(f"{row['measure']} {row['words']}" for row in judged.to_dict("records"))
     return (
         f"**{' + '.join(best.steps)}**: throughput over the plain loop's {factor(best.gain.columns('gain'), 'gain')} "
         f"(pairs of runs: {best.gain.repeats}). Against the plain loop: {learnt or 'neither accuracy nor loss was recorded'}."
@@ -78,9 +78,7 @@ def story(row: Row, parts: pd.DataFrame, judged: pd.DataFrame) -> str:
         lines.append(f"**throughput**, times that of {against}: {factor(row, name)}")
     lines.append(f"**cost**, against {before}: memory {_more_memory(row)}, start {_later_start(row)} s")
     judgements = judged[judged.step == row["step"]].to_dict("records")
-    lines += [
-        f"**{judgement['measure']}** against the plain loop: {ablation.words(judgement)}" for judgement in judgements
-    ]
+    lines += [f"**{judgement['measure']}** against the plain loop: {judgement['words']}" for judgement in judgements]
     return head + "\n".join(f"- {line}" for line in lines)
 
 

@@ -174,3 +174,13 @@ def test_without_a_factor_there_is_no_design(measured: set) -> None:
     own = runs[[tuple(run.parameters[name] for name in LEVELS) in measured for run in study.runs]]
     design = factorial.designs(own, study)["s"]
     assert design.levels == {} and "no parameter has two values" in design.left_out[0]
+
+
+def test_a_level_may_be_the_absence_of_a_value() -> None:
+    levels = {"link_gbit": [None, 1.0], "precision": ["fp32", "bf16"]}
+    study, runs = ladders.factorial(levels, lambda point, repeat: 1000.0 * (point["link_gbit"] or 2.0) + repeat)
+    (design,) = factorial.designs(runs, study).values()
+    assert (
+        design.levels == levels
+        and factorial.main_effects(design).gain[0] > 1.9 * factorial.main_effects(design).gain[1]
+    )

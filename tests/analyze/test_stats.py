@@ -83,16 +83,6 @@ def test_equal_repeats_have_an_interval_without_width() -> None:
     assert stats.ratio([2.0, 2.0], [1.0, 1.0, 1.0])[:3] == (2.0, 2.0, 2.0)
 
 
-def test_a_ratio_of_ratios_is_as_sure_as_all_four() -> None:
-    a, b, c, d = [1.0, 1.1, 1.2], [2.0, 2.0, 2.0], [3.0, 3.0, 3.0], [1.0, 1.0, 1.0]
-    both, one = stats.ratio(a, b, c, d), stats.ratio(a, b)
-    assert both.value == pytest.approx(1.1 / 2 / 3) and both.repeats == 3
-    assert both.high / both.value == pytest.approx(one.high / one.value), "what does not scatter adds nothing"
-    wider = stats.ratio(a, b, c, [1.0, 1.2, 0.9])
-    assert wider.high / wider.value > both.high / both.value
-    assert np.isnan(stats.ratio(a, b, c, [1.0]).low)
-
-
 def test_a_difference_has_the_root_of_the_sum_of_both_half_widths() -> None:
     found = stats.difference(stats.Estimate(0.9, 0.86, 0.93, 5), stats.Estimate(0.5, 0.46, 0.53, 3))
     assert found == pytest.approx((0.4, 0.4 - 0.05, 0.4 + 0.05, 3))

@@ -15,7 +15,7 @@ from .runs import study
 
 
 def verdicts(runs: pd.DataFrame, targets: Targets | None = None, kind: str = "strong") -> pd.DataFrame:
-    found = judge(scaling.efficiency(runs), targets)
+    found = judge(scaling.efficiency(runs), targets or Targets())
     return found[found.kind == kind].reset_index(drop=True)
 
 
@@ -79,7 +79,7 @@ def test_a_target_at_ranks_that_the_study_does_not_contain_is_none_of_it() -> No
 
 def test_single_runs_decide_nothing() -> None:
     runs = study(strong={"1x8": 0.9}, weak={"1x8": 0.99})
-    found = judge(scaling.efficiency(runs[runs.repeat == 1]))
+    found = judge(scaling.efficiency(runs[runs.repeat == 1]), Targets())
     assert set(found.verdict) == {"undecided"} and found.why.str.contains("a single run").all()
     assert found.value_low.isna().all()
 
@@ -93,9 +93,11 @@ def test_a_target_without_a_curve_has_its_row() -> None:
 def test_a_sentence_names_the_variant() -> None:
     runs = study(strong={"1x8": 0.9})
     both = [runs.assign(run_id=runs.run_id + width, settings=f'workload_args={{"width": {width}}}') for width in "12"]
-    lines = [line for line in sentences(judge(scaling.efficiency(pd.concat(both)))) if line.startswith("strong")]
+    lines = [
+        line for line in sentences(judge(scaling.efficiency(pd.concat(both)), Targets())) if line.startswith("strong")
+    ]
     assert [("width=1" in line, "width=2" in line) for line in lines] == [(True, False), (False, True)]
-    assert any("not measured" in line for line in sentences(judge(scaling.efficiency(runs))))
+    assert any("not measured" in line for line in sentences(judge(scaling.efficiency(runs), Targets())))
 
 
 def test_a_study_s_own_targets_are_the_ones_judged() -> None:

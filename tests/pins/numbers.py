@@ -14,7 +14,6 @@ from hpc_utils.analyze import (
     ablation,
     anomalies,
     budget,
-    claim_tests,
     cost,
     factorial,
     points,
@@ -24,6 +23,7 @@ from hpc_utils.analyze import (
     stats,
     targets,
 )
+from hpc_utils.analyze import claims as claim_rules
 from hpc_utils.analyze.model import fit, links, validation
 from hpc_utils.analyze.model.step import PHASES, Work
 from hpc_utils.analyze.profiles import peaks, roofline
@@ -103,7 +103,6 @@ def curves(own: ResultSet) -> Pins:
         "one rank with a group": rows(one, f"{curve} parallel", "efficiency+"),
         "throughput": rows(scaling.throughput(usual), point, "throughput+ repeats"),
         "precision gain": rows(scaling.precision_gain(usual), point, "gain+ repeats"),
-        "precision efficiency": rows(scaling.efficiency_ratio(usual), f"{curve} layout", "ratio+"),
         "before and after": rows(scaling.before_after(usual), point, "gain+ utilisation utilisation_before"),
         "memory": rows(memory, f"{curve} parallel layout", "bytes ratio+"),
         "targets": rows(targets.judge(efficiency, aims), curve, "required at=at_ranks ranks value+ verdict"),
@@ -263,7 +262,7 @@ def claims(name: str, pins: Pins) -> Rows:
     for subject, row, quantity, kind, bound in CLAIMS[name]:
         value, low, high = pins[subject][row][quantity]
         given = Value("a.claim", value, "ratio", "", low, high, pins[subject][row]["repeats"])
-        decided, _ = claim_tests.test(given, claim_tests.Bound(kind, bound), min_repeats=3)
+        decided, _ = claim_rules.test(given, claim_rules.Condition(value="a.claim", **{kind: bound}), min_repeats=3)
         found[f"{subject}, {row}: {quantity} {kind} {bound}"] = {"verdict": decided}
     return found
 

@@ -50,7 +50,8 @@ def of_set(own: ResultSet) -> Pins:
         judged[name] = _verdicts(verdicts)
     for before, after in ADVICE:
         first, second = ours[before].plain, ours[after].plain
-        gain = stats.median([second[repeat][1] / first[repeat][1] for repeat in sorted(first.keys() & second.keys())])
+        pairs = second.merge(first, on="repeat", suffixes=("", "_before"))
+        gain = stats.median(pairs.throughput / pairs.throughput_before)
         verdict = ablation.verdict(gain.low, gain.high)
         gains[f"{before} to {after}"] = known({"gain": list(gain[:3]), "repeats": gain.repeats, "verdict": verdict})
     return {"phases": parts, "verdicts": judged, "advice followed": gains}

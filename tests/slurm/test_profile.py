@@ -67,7 +67,8 @@ def test_both_ranks_of_a_job_are_profiled_and_exported(desk: Desk, nsys: str) ->
     profiles = readers.gather([run])
     assert [(timeline.rank, timeline.device) for timeline in profiles.timelines] == [(0, None), (1, None)]
     for timeline in profiles.timelines:
-        assert {row["phase"]: row["count"] for row in phases.spent(timeline)} == dict.fromkeys(["step", *PHASES], 4)
+        counts = phases.phase_table([timeline]).set_index("phase")["count"]
+        assert counts.to_dict() == dict.fromkeys(["step", *PHASES], 4)
     assert judge(profiles).bound != Bound.NOT_ENOUGH
     assert len(list((run / "monitor").iterdir())) == 2, "one a node"
     (row,) = records.load(desk.results).runs.itertuples()

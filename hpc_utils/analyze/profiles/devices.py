@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -30,6 +30,8 @@ from .verdict import (
 )
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from .readers import Reports
 
 # Classes that do few operations per byte on any GPU in `peaks`.
@@ -49,8 +51,8 @@ _EVIDENCE = [
     ("idle between steps, unmarked", "outside"), ("input copies with nothing beside", "copies"),
 ]  # fmt: skip
 
-
 LONGEST = 3  # measured kernels that are named
+PEAKS = {"sm_share": "the SMs", "dram_share": "DRAM", "memory_share": "caches and DRAM"}
 
 
 class Devices:
@@ -230,29 +232,17 @@ class Counters:
         measured: columns as of `ncu.read_kernels`.
     """
 
-    def __init__(self, measured: Mapping[str, Any]) -> None:
-        names = ("sm_share", "dram_share", "tensor_share", "memory_share", "duration_ns")
-        sm, dram, tensor, memory, weights = (np.asarray(measured[name], float) for name in names)
-        peaks = {"the SMs": sm, "DRAM": dram, "caches and DRAM": memory}
-
-        def mean(values: np.ndarray) -> float:
-            finite = np.isfinite(values * weights) & (weights > 0)
-            return float(np.average(values[finite], weights=weights[finite])) if finite.any() else math.nan
-
-        self.sm, self.dram, self.tensor = mean(sm), mean(dram), mean(tensor)
-        self.efficiency = mean(np.fmax(np.fmax(sm, memory), dram))
-        names = np.array(
-            [
-                f"{kernels.short(name)} on {gpu}"
-                for name, gpu in zip(measured["name"], measured["device"], strict=True)
-            ]
-        )
-        times = {name: np.nansum(weights[names == name]) for name in set(names.tolist())}
+    def __init__(self, measured: pd.DataFrame) -> None:
+        times = measured.duration_ns
+        shares = measured[[*PEAKS, "tensor_share"]].astype(float)
+        means = _mean(shares.assign(nearest=shares[[*PEAKS]].max(axis=1)), times)
+        self.sm, self.dram, _, self.tensor, self.efficiency = means.tolist()
+        names = measured.name.map(kernels.short) + " on " + measured.device
         self.longest = []
-        for name in sorted(times, key=times.get, reverse=True)[:LONGEST]:
-            shares = {peak: mean(np.where(names == name, values, np.nan)) for peak, values in peaks.items()}
-            peak = max(shares, key=lambda peak: np.nan_to_num(shares[peak], nan=-1.0))
-            self.longest.append((f"{name}, {times[name] / 1e3:,.4g} us", peak, shares[peak]))
+        for name, ns in times.groupby(names).sum().nlargest(LONGEST).items():
+            attained = _mean(shares.loc[names == name, [*PEAKS]], times[names == name])
+            peak = attained.fillna(-1.0).idxmax()
+            self.longest.append((f"{name}, {ns / 1e3:,.4g} us", PEAKS[peak], attained[peak]))
 
     @property
     def moving(self) -> bool | None:
@@ -267,6 +257,11 @@ class Counters:
             percent("kernels' use of tensor cores", self.tensor),
             *(percent(f"{kernel}, of the peak of {peak}", share) for kernel, peak, share in self.longest),
         ]
+
+
+def _mean(shares: pd.DataFrame, times: pd.Series) -> pd.Series:
+    """Of each column, weighted by `times`; NaN where nothing is known."""
+    return shares.mul(times, axis=0).sum() / shares.notna().mul(times, axis=0).sum()
 
 
 def _alone(ops: Events, chosen: np.ndarray | bool) -> int:

@@ -9,35 +9,17 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 from .profiled_runs import Profile
 
-
-class Example(NamedTuple):
-    """The profiles of one run.
-
-    Attributes:
-        name: in tables and figures. files: relative to the folder of examples. what: completes "a profile of ...".
-        whose, source, licence: the source is a public repository and a folder in it.
-    """
-
-    name: str
-    files: tuple[str, ...]
-    what: str
-    whose: str
-    source: str
-    licence: str
-
-
-_TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
-EXAMPLES = tuple(Example(files=tuple(row.pop("files")), **row) for row in _TABLE["example"])
+# Of each the profiles of one run: name, files, what, whose, source, licence.
+EXAMPLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))["example"]
 
 
 def profiles(folder: Path) -> dict[str, Profile]:
     """The example profiles in `folder`, by name."""
     return {
-        example.name: Profile(example.name, example.what, {"": [folder / file for file in example.files]})
+        example["name"]: Profile(example["name"], example["what"], {"": [folder / file for file in example["files"]]})
         for example in EXAMPLES
     }
 
@@ -47,6 +29,6 @@ def evidence(folder: Path, read_profiles: Mapping[str, Profile]) -> dict[str, Pa
     return {
         f"profile:{file}": folder / file
         for example in EXAMPLES
-        if read_profiles[example.name].reports
-        for file in example.files
+        if read_profiles[example["name"]].reports
+        for file in example["files"]
     }

@@ -108,12 +108,11 @@ _PATTERNS = [
     (ELEMENTWISE, rf"^(?:aten::)?(?:{_POINTWISE})(?:_?\b|backward)"),  # operators of a CPU
     (REDUCTION, r"^(?:aten::)?(?:sum|mean|var|std|max|min|norm|linalg_vector_norm|cumsum|prod|topk)(?:\b|backward)"),
 ]
-_MATCH = [(name, re.compile(pattern)) for name, pattern in _PATTERNS]
 
 HALF = ("fp8", "bf16", "fp16")
 SINGLE = ("tf32", "fp32")
 # Of operands, by the names of cuBLAS, cuDNN, CUTLASS, Tensile and PyTorch. The first that is found decides: sums of narrow types are float.
-_PRECISION_PATTERNS = [
+_PRECISIONS = [
     ("fp8", r"e4m3|cijk_[a-z]+_[a-z]+_f8|e5m2|fp8|float8|nvjet_(?:sm\d+_)?[qr]"),
     ("bf16", r"bf16|bfloat16|cijk_[a-z]+_[a-z]+_b|nvjet_(?:sm\d+_)?t"),
     ("tf32", r"tf32|tfloat32"),
@@ -126,7 +125,6 @@ _PRECISION_PATTERNS = [
     ("fp32", r"f32|fp32|cijk_[a-z]+_[a-z]+_s|float|sgemm|scudnn"),
     ("fp16", r"flash"),
 ]
-_PRECISIONS = [(name, re.compile(pattern)) for name, pattern in _PRECISION_PATTERNS]
 
 # Templates whose first argument is the kernel.
 _STARTER = re.compile(r"(?:void )?cutlass\w*::(?:Kernel2?|device_kernel)<(?:[\w:]*enable_\w+<)*")
@@ -139,7 +137,7 @@ def classify(name: str) -> KernelClass:
     if _COMMUNICATION.search(name):
         return COLLECTIVE
     lowered = name.lower()
-    return next((kind for kind, pattern in _MATCH if pattern.search(lowered)), OTHER)
+    return next((kind for kind, pattern in _PATTERNS if re.search(pattern, lowered)), OTHER)
 
 
 @functools.lru_cache(maxsize=65536)
@@ -190,7 +188,7 @@ def named_collectives(ops: Events, ranges: Events) -> Events:
 def precision(name: str) -> str:
     """Of the operands in a name or in a list of types; "": not known."""
     lowered = name.lower()
-    return next((kind for kind, pattern in _PRECISIONS if pattern.search(lowered)), "")
+    return next((kind for kind, pattern in _PRECISIONS if re.search(pattern, lowered)), "")
 
 
 def kernel_ns(timelines: Iterable[Timeline]) -> dict[str, int]:
@@ -221,14 +219,9 @@ def kernel_table(timelines: Iterable[Timeline], by: str = "short") -> pd.DataFra
     return frame.sort_values(["total_ns", "name"], ascending=[False, True], ignore_index=True)
 
 
-def kinds(profiles: Mapping[str, Sequence[Timeline]]) -> pd.DataFrame:
-    """One row per profile with kernels: configuration (its name), and the share of each of `KINDS` in the time of all kernels;
-    those of all other classes are "other"."""
-    return kinds_of_tables({name: kernel_table(timelines, "kind") for name, timelines in profiles.items()})
-
-
-def kinds_of_tables(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """`kinds` of `kernel_table`s."""
+def kinds(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """One row per profile with kernels, of its `kernel_table` by `kind`: configuration (its name), and the share of each of `KINDS` in
+    the time of all kernels; those of all other classes are "other"."""
     import pandas as pd
 
     rows = []

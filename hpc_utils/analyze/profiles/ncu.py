@@ -13,7 +13,6 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -79,17 +78,6 @@ def read_kernels(path: str | Path) -> pd.DataFrame:
     except subprocess.SubprocessError as error:
         raise ProfileError(f"{path}: damaged, or newer than the installed ncu-report ({error})") from None
     return pd.DataFrame(json.loads(done.stdout), columns=list(COLUMNS))
-
-
-def read_all(paths: Iterable[str | Path]) -> tuple[pd.DataFrame, list[str]]:
-    """(the kernels of several reports, why the others cannot be read)."""
-    frames, missing = [pd.DataFrame(columns=list(COLUMNS), dtype=float)], []
-    for path in paths:
-        try:
-            frames.append(read_kernels(path))
-        except ProfileError as error:
-            missing.append(str(error))
-    return pd.concat(frames[len(frames) > 1 :], ignore_index=True), missing
 
 
 def _complete(data: bytes) -> bool:

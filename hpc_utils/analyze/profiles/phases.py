@@ -12,7 +12,7 @@ import itertools
 import re
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -82,30 +82,29 @@ def marked(ranges: Events) -> list[Phase]:
     return [phase for phase in Phase if len(of_phases(ranges, phase))]
 
 
-def spent(timeline: Timeline) -> list[dict[str, Any]]:
-    """The phases that occur, in the order of `Phase`: rank, device, phase, count, host_ns, device_ns, ops.
+def phase_table(timelines: Iterable[Timeline]) -> pd.DataFrame:
+    """The phases that occur in each, in the order of `Phase`: rank, device, phase, count, host_ns, device_ns, ops.
 
     count: its ranges. host_ns: time in which at least one thread was in it. device_ns: time in which the device ran what any
     thread launched meanwhile (autograd launches the backward pass from a separate thread). ops: how many operations
-    these are. None: no device, or no launch times.
+    these are. NA: no device, or no launch times.
     """
-    rows, ops = [], timeline.ops
-    for phase in marked(timeline.ranges):
-        window = windows(timeline.ranges, phase)
-        row = {
-            "rank": timeline.rank,
-            "device": timeline.device,
-            "phase": phase,
-            "count": len(of_phases(timeline.ranges, phase)),
-            "host_ns": intervals.length(window),
-            "device_ns": None,
-            "ops": None,
-        }
-        if ops is not None and not (len(ops) and np.all(ops.launched < 0)):
-            meanwhile = ops.where(intervals.holds(ops.launched, window))  # -1, not known, is before all windows
-            row |= {"device_ns": intervals.length(meanwhile.union()), "ops": len(meanwhile)}
-        rows.append(row)
-    return rows
+    import pandas as pd
+
+    columns = ["rank", "device", "phase", "count", "host_ns", "device_ns", "ops"]
+    rows = []
+    for timeline in timelines:
+        ops = timeline.ops
+        for phase in marked(timeline.ranges):
+            window = windows(timeline.ranges, phase)
+            count = len(of_phases(timeline.ranges, phase))
+            row = [timeline.rank, timeline.device, phase, count, intervals.length(window), None, None]
+            if ops is not None and not (len(ops) and np.all(ops.launched < 0)):
+                meanwhile = ops.where(intervals.holds(ops.launched, window))  # -1, not known, is before all windows
+                row[-2:] = intervals.length(meanwhile.union()), len(meanwhile)
+            rows.append(row)
+    frame = pd.DataFrame(rows, columns=columns)
+    return frame.astype({name: "Int64" for name in columns if name != "phase"})
 
 
 def steps(ranges: Events) -> intervals.Set:
@@ -124,12 +123,3 @@ def specific(host: Events, ranges: Events) -> Events:
     start, end = steps(ranges)
     ends = np.append(end, np.iinfo(np.int64).max)
     return host.where(ends[np.searchsorted(start, host.start)] > host.end)
-
-
-def phase_table(timelines: Iterable[Timeline]) -> pd.DataFrame:
-    """`spent` of all as a frame; NA: not known."""
-    import pandas as pd
-
-    columns = ["rank", "device", "phase", "count", "host_ns", "device_ns", "ops"]
-    frame = pd.DataFrame([row for timeline in timelines for row in spent(timeline)], columns=columns)
-    return frame.astype({name: "Int64" for name in columns if name != "phase"})

@@ -53,13 +53,13 @@ class Profile:
     Attributes:
         name, what: the configuration and its description.
         paths: the files or folders of each run, by its id; of other people's profiles, one run under "".
-        plain: of the same without a profiler, by repeat: the run's id and its throughput (samples/s); None for other people's.
+        plain: of the same without a profiler, a row each: repeat, run_id, throughput (samples/s); None for other people's.
     """
 
     name: str
     what: str
     paths: Mapping[str, Sequence[Path]]
-    plain: Mapping[int, tuple[str, float]] | None = None
+    plain: pd.DataFrame | None = None
 
     @functools.cached_property
     def _read(self) -> tuple[dict[str, Reports], str]:
@@ -84,7 +84,7 @@ class Profile:
     @property
     def run_ids(self) -> tuple[str, ...]:
         """Of the runs that were read, and of those without a profiler."""
-        return (*self.reports, *(run for run, _ in (self.plain or {}).values()))
+        return (*self.reports, *([] if self.plain is None else self.plain.run_id))
 
     @functools.cached_property
     def verdicts(self) -> dict[str, Verdict]:
@@ -120,13 +120,13 @@ def configurations(results: Path, runs: pd.DataFrame, planned: Iterable[Mapping[
         if pd.notna(row["profile"]):
             planned.setdefault(run, {"run_id": run, "series": run, "ranks": 0, "parameters": {"run": run}})
     profiled: dict[str, list[Mapping[str, Any]]] = {}
-    plain: dict[str, dict[int, tuple[str, float]]] = {}
+    plain: dict[str, list[str]] = {}
     for run, study_run in planned.items():
         row = rows[run]
         if pd.notna(row["profile"]):
             profiled.setdefault(_key(study_run, REPEATS), []).append(study_run)
         else:
-            plain.setdefault(_key(study_run, REPEATS + PROFILING), {})[row["repeat"]] = run, row["throughput"]
+            plain.setdefault(_key(study_run, REPEATS + PROFILING), []).append(run)
     profiles = {}
     firsts = [repeats[0] for repeats in profiled.values()]
     for first, repeats in zip(firsts, profiled.values(), strict=True):
@@ -135,7 +135,9 @@ def configurations(results: Path, runs: pd.DataFrame, planned: Iterable[Mapping[
         ranks = counted(row["world_size"], "rank")
         what = f"{identity.task(row)}, {row['precision']}, {ranks}, {row['global_batch']} samples a step"
         paths = {study_run["run_id"]: [results / "runs" / study_run["run_id"]] for study_run in repeats}
-        profiles[name] = Profile(name, f"{name}: {what}", paths, plain.get(_key(first, REPEATS + PROFILING), {}))
+        is_plain = runs.run_id.isin(plain.get(_key(first, REPEATS + PROFILING), []))
+        plain_runs = runs.loc[is_plain, ["repeat", "run_id", "throughput"]]
+        profiles[name] = Profile(name, f"{name}: {what}", paths, plain_runs)
     return profiles
 
 
@@ -177,24 +179,22 @@ def kernel_kinds(results: Path, runs: pd.DataFrame) -> pd.DataFrame:
             table = kernels.kernel_table(Profile(name, name, {run.run_id: [folder]}).timelines, "kind")
         tables[name] = table
         run_ids[name] = (run.run_id,)
-    kinds = kernels.kinds_of_tables(tables)
+    kinds = kernels.kinds(tables)
     return kinds.assign(runs=kinds.configuration.map(run_ids))
 
 
-def monitors(results: Path, runs: Iterable[str], least: int = 1) -> dict[str, dict[str, pd.DataFrame]]:
-    """What the monitors of these runs recorded (`records.folder.MONITOR`), of runs with at least `least` samples of a device.
+def monitors(results: Path, runs: Iterable[str], least: int = 1) -> dict[str, pd.DataFrame]:
+    """{run: what its monitors recorded (`records.folder.MONITOR`)}, of runs with at least `least` samples of a device.
 
-    {run: {host's processors or device (`node1, cuda:0`): seconds since the run's first sample, utilisation,
-    memory_bytes, power_watts, temperature (°C; NaN: not known)}}.
+    Columns: seconds since the run's first sample, utilisation, memory_bytes, power_watts, temperature (°C; NaN: not known), device
+    (a host's processors or a device, `node1, cuda:0`).
     """
     logs_by_run = {}
     for run in runs:
-        log = read_log(results, run)
-        places = log.groupby(["host", "device"])
-        if len(log) and places.size().max() >= least:
-            logs_by_run[run] = {
-                ", ".join(place): device_rows[["seconds", *SAMPLES.values()]] for place, device_rows in places
-            }
+        log = read_log(results, run).sort_values(["host", "device"], kind="stable")
+        log = log.assign(device=log.host + ", " + log.device)
+        if len(log) and log.device.value_counts().max() >= least:
+            logs_by_run[run] = log[["seconds", *SAMPLES.values(), "device"]]
     return logs_by_run
 
 
@@ -212,9 +212,7 @@ def read_log(results: Path, run: str) -> pd.DataFrame:
     """What a run's monitors recorded of processors and devices: time, host, device, seconds (since the first sample), and the
     values of `SAMPLES`; empty without a monitor."""
     log = read_monitor(results, run)
-    if log.empty:
-        return pd.DataFrame(columns=["time", "host", "device", "seconds", *SAMPLES.values()])
-    log = log[~log.device.str.startswith("rank")].rename(columns=SAMPLES)
+    log = log[~log.device.astype(str).str.startswith("rank")].rename(columns=SAMPLES)
     return log.assign(seconds=log.time - log.time.min(), utilisation=log.utilisation / 100)
 
 

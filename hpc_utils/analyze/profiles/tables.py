@@ -162,13 +162,9 @@ def gains(profiles: pd.DataFrame, by_name: Mapping[str, Profile], tried: Iterabl
     return pd.DataFrame(rows)
 
 
-def _measured_gain(before: Mapping[int, tuple[str, float]], after: Mapping[int, tuple[str, float]]) -> dict[str, Any]:
-    """`before`, `after`: run id and samples/s by repeat."""
-    base, changed = (
-        pd.DataFrame([(repeat, *run) for repeat, run in side.items()], columns=["repeat", "run_id", "throughput"])
-        for side in (before, after)
-    )
-    gain, run_ids = paired(changed, base)
+def _measured_gain(before: pd.DataFrame, after: pd.DataFrame) -> dict[str, Any]:
+    """`before`, `after`: as of `Profile.plain`."""
+    gain, run_ids = paired(after, before)
     if not gain.repeats:
         return {}
     return gain.measure("gain") | {"verdict": ablation.verdict(gain.low, gain.high), "runs": run_ids}

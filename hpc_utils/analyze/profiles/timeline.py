@@ -150,8 +150,8 @@ def coded(texts: Iterable[str]) -> tuple[np.ndarray, tuple[str, ...]]:
 
 def named_rank(path: str | Path) -> int | None:
     """The rank in a file's name (`trace-rank3.json`) or in that of its folder (`rank3`)."""
-    folder, name = Path(path).parts[-2:] if len(Path(path).parts) > 1 else ("", str(path))
-    ranks = re.findall(r"(?<![a-z])rank[-_.= ]?(\d{1,6})(?!\d)", f"{folder}/{name}", re.I)
+    name = "/".join(Path(path).parts[-2:])
+    ranks = re.findall(r"(?<![a-z])rank[-_.= ]?(\d{1,6})(?!\d)", name, re.I)
     return int(ranks[-1]) if ranks else None
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from hpc_utils.analyze import claims
-from hpc_utils.analyze.claim_tests import NOT_MEASURED, REFUTED, SUPPORTED, TOO_FEW, UNDECIDED
+from hpc_utils.analyze.claims import NOT_MEASURED, REFUTED, SUPPORTED, TOO_FEW, UNDECIDED
 from hpc_utils.publish import formatting
 from hpc_utils.publish.cells import UnknownCell
 

@@ -161,7 +161,7 @@ def roofline(points: pd.DataFrame, bandwidths: Mapping[str, float], peaks: Mappi
 def utilisation(samples: pd.DataFrame) -> Figure:
     """What the monitor measured over time: utilisation, memory, and power and temperature where known.
 
-    `samples`: frames of `analyze.profiles.profiled_runs.monitors`, with the column device.
+    `samples`: a frame of `analyze.profiles.profiled_runs.monitors`.
     """
     columns = [column for column in MONITORED if samples[column].notna().any()]
     figure, panels = plt.subplots(

@@ -11,9 +11,9 @@ from . import torch_traces
 
 
 def test_those_that_are_here_are_read_and_the_others_named(tmp_path: Path, monkeypatch) -> None:
-    mine = examples.Example("mine", ("torch/rank0.json",), "a run", "me", "github.com/me", "MIT")
-    lost = examples.Example("lost", ("torch/rank1.json",), "a run", "me", "github.com/me", "MIT")
-    monkeypatch.setattr(examples, "EXAMPLES", (mine, lost))
+    mine = {"name": "mine", "files": ["torch/rank0.json"], "what": "a run"}
+    lost = {"name": "lost", "files": ["torch/rank1.json"], "what": "a run"}
+    monkeypatch.setattr(examples, "EXAMPLES", [mine, lost])
     (tmp_path / "torch").mkdir()
     torch_traces.write(tmp_path / "torch/rank0.json", torch_traces.trace([torch_traces.kernel("gemm", 1, 2)]))
     found = examples.profiles(tmp_path)

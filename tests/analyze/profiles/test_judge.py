@@ -6,6 +6,7 @@ import json
 import math
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -250,8 +251,8 @@ def test_a_layout_saves_at_most_the_kernels_that_change_it() -> None:
     assert not any("channels_last" in one.action for one in judged(run(few, (7000, 9980, COMPUTE))).advice)
 
 
-def _counters(sm: float, dram: float) -> dict[str, list[float]]:
-    return {
+def _counters(sm: float, dram: float) -> pd.DataFrame:
+    columns = {
         "name": ["void gemm<1>(int)", "void gemm<2>(int)", "copy"],
         "device": ["NVIDIA A100"] * 3,
         "duration_ns": [3.0, 1.0, float("nan")],
@@ -260,6 +261,7 @@ def _counters(sm: float, dram: float) -> dict[str, list[float]]:
         "dram_share": [dram, dram, 1.0],
         "tensor_share": [0.5, float("nan"), 1.0],
     }
+    return pd.DataFrame(columns)
 
 
 def test_counters_decide_between_arithmetic_and_memory() -> None:

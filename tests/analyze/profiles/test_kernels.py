@@ -197,7 +197,8 @@ def test_the_table_counts_the_calls_of_each_name_or_kind() -> None:
 def test_kinds_are_shares_of_each_profile_and_add_up() -> None:
     lengths = {ALL_REDUCE: 30, "cudnn::bn_fw": 20, "void ampere_sgemm<1>(int)": 10, "triton_poi_fused_add": 40}
     work = [(0, ns, COMMUNICATION if name == ALL_REDUCE else COMPUTE, {"name": name}) for name, ns in lengths.items()]
-    (row,) = kernels.kinds({"a": [timeline(work)], "nothing": [timeline(None)]}).to_dict("records")
+    tables = {name: kernels.kernel_table([timeline(ops)], "kind") for name, ops in (("a", work), ("nothing", None))}
+    (row,) = kernels.kinds(tables).to_dict("records")
     assert row == {
         "configuration": "a", "normalisation": 0.2, "GEMM": 0.1, "convolution": 0.0, "other": 0.4, "communication": 0.3,
     }  # fmt: skip

@@ -38,7 +38,8 @@ def test_repeats_belong_together_and_to_their_plain_runs() -> None:
     ]
     (one,) = found(studied).values()
     assert one.name == "slow" and one.paths == {run: [Path(f"set/runs/{run}")] for run in ("a1", "a2")}
-    assert dict(one.plain) == {1: ("b1", 102.0), 2: ("b2", 103.0)}, "another loader is another configuration"
+    plain = [[1, "b1", 102.0], [2, "b2", 103.0]]
+    assert one.plain.to_numpy().tolist() == plain, "another loader is another configuration"
 
 
 def test_what_varies_inside_a_series_joins_its_name_and_a_run_of_no_study_stands_for_itself() -> None:
@@ -49,7 +50,7 @@ def test_what_varies_inside_a_series_joins_its_name_and_a_run_of_no_study_stands
     ]
     names = found(studied, also=("cnn_Digits-1",))
     assert list(names) == ["torch-1-fp32", "torch-2-fp32", "torch-2-bf16", "cnn-digits-1"]
-    assert names["cnn-digits-1"].plain == {}
+    assert names["cnn-digits-1"].plain.empty
 
 
 HEADER = ",".join(schema.names(schema.MONITOR))
@@ -67,8 +68,9 @@ def test_every_host_and_device_has_its_own_curve_on_one_clock(tmp_path: Path) ->
     ranks = [row(101.0, "a", "rank0", 99)]  # a rank's processes: no device
     (folder / "a.csv").write_text("\n".join([HEADER, *first, *ranks, "1765.25,no"]))  # the last line is cut
     (folder / "b.csv").write_text("\n".join([HEADER, row(100.5, "b", "cpu", 9)]) + "\n")
-    found = profiled_runs.monitors(tmp_path, ["run", "without a monitor"])["run"]
-    assert list(found) == ["a, cpu", "a, cuda:0", "b, cpu"]
+    log = profiled_runs.monitors(tmp_path, ["run", "without a monitor"])["run"]
+    found = dict(list(log.groupby("device")))
+    assert list(log.device.unique()) == ["a, cpu", "a, cuda:0", "b, cpu"]
     assert found["a, cpu"].seconds.tolist() == [0.0, 1.0] and found["b, cpu"].seconds.tolist() == [0.5]
     assert found["a, cuda:0"].power_watts.tolist() == [400.0] and found["a, cpu"].power_watts.isna().all()
     assert list(profiled_runs.monitors(tmp_path, ["run"], least=3)) == []

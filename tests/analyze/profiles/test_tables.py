@@ -76,7 +76,8 @@ def test_phases_are_medians_over_repeats_with_their_runs() -> None:
 
 def test_gains_are_within_repeats_next_to_the_promise_of_the_advice() -> None:
     def side(word: str, *throughputs: float) -> Profile:
-        return profile(DATA, plain={repeat: (f"{word}{repeat}", one) for repeat, one in enumerate(throughputs, 1)})
+        plain = [(repeat, f"{word}{repeat}", one) for repeat, one in enumerate(throughputs, 1)]
+        return profile(DATA, plain=pd.DataFrame(plain, columns=["repeat", "run_id", "throughput"]))
 
     # The machine is three times as slow in the second repeat, and the change gives a factor of two in each.
     found = {

@@ -123,7 +123,7 @@ def test_the_kernels_of_a_replayed_graph_are_launched_together(tmp_path: Path) -
     found = one(tmp_path, events)
     assert len(phases.steps(found.ranges)[0]) == 6
     assert np.unique(found.ops.launched).tolist() == [1_000_000 * number + 150_000 for number in range(6)]
-    (step,) = [row for row in phases.spent(found) if row["phase"] == "step"]
+    step = phases.phase_table([found]).set_index("phase").loc["step"]
     assert (step["count"], step["ops"], step["device_ns"]) == (6, 6 * 40, 6 * 40 * 15_000)
     part = breakdown(found)
     # From the first fetch to the last kernel's end. The fetch, then idle until the launch: both once a step, for no kernel in it.
