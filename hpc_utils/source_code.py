@@ -177,7 +177,8 @@ def _text(path: Path) -> str:
 
 @functools.lru_cache(maxsize=1024)
 def parsed(source: str) -> str:
-    """Python's rendering of the parsed code without docstrings; text that is not Python is unchanged, also behind a cell's magic."""
+    """The parsed code without docstrings, alike in all versions of Python; text that is not Python is unchanged, also behind a
+    cell's magic."""
     if source.startswith("%%"):
         magic, _, code = source.partition("\n")
         return f"{magic}\n{parsed(code)}"
@@ -189,4 +190,16 @@ def parsed(source: str) -> str:
         documented = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
         if documented and ast.get_docstring(node, clean=False) is not None:
             node.body = node.body[1:] or [ast.Pass()]
-    return ast.unparse(tree)
+        if isinstance(node, ast.JoinedStr):  # Python 3.12.1 has an empty text behind a nested format
+            node.values = [part for part in node.values if not (isinstance(part, ast.Constant) and part.value == "")]
+    return _rendered(tree)
+
+
+def _rendered(part: Any) -> str:
+    """A part of a syntax tree without empty fields: versions of Python differ in those, and `ast.unparse` in its quotes."""
+    if isinstance(part, ast.AST):
+        fields = [f"{name}={_rendered(value)}" for name, value in ast.iter_fields(part) if value not in (None, [])]
+        return f"{type(part).__name__}({', '.join(fields)})"
+    if isinstance(part, list):
+        return f"[{', '.join(map(_rendered, part))}]"
+    return repr(part)

@@ -3,7 +3,8 @@
 The first covers fixed folders and the user's own workload, the second what the chapter imports. Both hash the parsed
 source, so that comments, docstrings and layout change nothing, and the names of the files, not their places on this
 machine. `RULE` counts the rules of the measuring digest: only digests of one rule can be compared. Rule 1 (the runs that
-record none) covered the whole package, every notebook, the jobs and pyproject.toml, with their comments.
+record none) covered the whole package, every notebook, the jobs and pyproject.toml, with their comments; rule 2 depended on
+the version of Python.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from hpc_utils import source_code
 from hpc_utils.source_code import parsed
 
 PACKAGE = Path(__file__).resolve().parents[1]
-RULE = 2
+RULE = 3
 # The code that decides what a step computes and how long it takes: training, its data, and the options of a run.
 MEASURING = ("train/**/", "datasets/**/")
 SETTINGS = ("capability.py", "config.py", "device_share.py", "signals.py")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import hashlib
 import json
 import shutil
 from pathlib import Path
@@ -95,6 +96,13 @@ def test_the_code_of_a_cell_with_a_magic_is_parsed() -> None:
     assert len(codes) == 1
     assert parsed("%%px\na = 2") not in codes and parsed("%%time\na = 1") not in codes
     assert parsed("!ls  # all") == "!ls  # all"
+
+
+def test_every_version_of_python_gives_the_same_digest() -> None:
+    code = """def text(x: int = 1, *others, **options) -> str:
+        return f"{x:{x}} {options['a']!r} {{}}" if others else "it's"
+    """
+    assert hashlib.sha256(parsed(code.strip()).encode()).hexdigest()[:8] == "4996881d"
 
 
 def test_every_setting_that_training_imports_is_covered() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hpc_utils.provenance import collect, system_markdown, write_system
+from hpc_utils.provenance import collect, digest, system_markdown, write_system
 
 GPU = {
     "index": 0,
@@ -17,7 +17,7 @@ GPU = {
 }
 NODE = {
     "digest": "abc" * 20,
-    "digest_rule": 2,
+    "digest_rule": digest.RULE,
     "commit": "f" * 40,
     "dirty": False,
     "collected_at": "2025-03-04T10:00:00+00:00",
@@ -54,7 +54,7 @@ NODE = {
 }
 LAPTOP = {
     "digest": "d" * 64,
-    "digest_rule": 2,
+    "digest_rule": digest.RULE,
     "commit": None,
     "dirty": None,
     "versions": {"python": "3.11.7", "torch": "2.6.0", "cuda": None},
