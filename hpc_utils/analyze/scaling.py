@@ -361,14 +361,14 @@ def described(column: str, value: Any) -> str:
     """A value of `SAME` in words; "" where there is none."""
     if column == "link_gbit":
         return "links as they are" if pd.isna(value) else f"{value:g} Gbit/s"
+    if pd.isna(value):
+        return ""
     if column == "threads_per_rank":
         return f"{value:g} core" if value < 1 else counted(value, "core")
     if column == "share_period":
-        return "" if pd.isna(value) else f"every {1e3 * value:g} ms"
+        return f"every {1e3 * value:g} ms"
     if column == "settings":
         return value
-    if pd.isna(value):
-        return ""
     return f"{column.replace('_', ' ')} {str(value)[:24]}"
 
 

@@ -164,7 +164,7 @@ def submit(study, cluster_name, node_type, dry_run, wait, variant, **options):
     studies.read_study_file(study)  # before a rehearsal cluster is started
     cluster, moved = enter_cluster(cluster_name, start=not dry_run, study=Path(study).stem)
     if marked := ", ".join(re.findall(r"^\w+(?= = .*# .*FILL IN)", clusters.file(cluster_name).read_text(), re.M)):
-        warn(f"{cluster.source} marks with FILL IN: {marked}; set them, then remove the marks")
+        warn(f"{cluster.source} has values to fill in: {marked}; set them, then remove their marks FILL IN")
     target = submitting.target_on(cluster, cluster.node(node_type), Path(study).stem, variant)
     options |= {"variant": variant, "further": planned_repeats(study, target)}
     if dry_run:

@@ -104,7 +104,7 @@ def study_run(name, cold, no_report, variant, **again):
         if not further:
             break
         if study_file.minutes and time.monotonic() - begun > 60 * study_file.minutes:
-            tell(f"the {study_file.minutes:g} minutes of {index} are over")
+            tell(f"no further repeats: the study's `minutes = {study_file.minutes:g}` are over")
             break
         wide = f"whose ratios have half-widths of more than {precision:g}"
         tell(f"repeat {repeat}: {counted(len(further), 'configuration')} {wide}")

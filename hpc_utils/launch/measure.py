@@ -63,7 +63,7 @@ def together(group: Sequence[Request], place: Place) -> Iterator[Failure]:
         if received or not isinstance(error, local.RunFailed):
             raise error
     yield from errors
-    left = [run for run in group if run.run_id not in outcomes]
+    left = [run for run in group if run.run_id not in outcomes and (run.redo or run.state != "complete")]
     if left:
         show(f"{counted(len(left), 'run')} could not start beside the others: measured alone")
     for run in left:

@@ -26,7 +26,7 @@ from hpc_utils import file_lock, paths
 from hpc_utils.config import ConfigError
 from hpc_utils.records import atomic
 
-from . import job_environment, measure, slurm_commands, study
+from . import job_environment, measure, slurm_commands, study, turns
 from .cluster import Cluster, ClusterError, NodeType, file
 from .request import Layout, Request, prepare
 from .target import PLAIN, Target, Variant
@@ -294,6 +294,9 @@ def draft(
         target = replace(target, command=f"{target.command} --turns")
     plan = study.plan(name, target, queued={*queued, *submitted}, further=further)
     plan.require_points(cluster.title)
+    if in_turn and not any(map(turns.takes_turns, plan.requests)):
+        alone = "scripts, and runs with a profiler, a monitor, workers of a loader or limited links"
+        raise study.StudyError(f"{plan.name}: --turns has no effect: {alone} are measured alone")
     missing = plan.to_do(**again)
     run_ids = {r.run_id for r in plan.requests}
     complete = {r.run_id for r in plan.requests if r.state == "complete"} - {r.run_id for r in missing}

@@ -539,6 +539,14 @@ def test_a_retry_asks_for_the_runs_of_each_submission_and_for_no_others(write, m
     assert groups[2:] == groups[:2] and any(len(task) > 1 for job in groups[3] for task in job), "in turn again"
 
 
+def test_turns_of_runs_that_take_none_are_refused(write, tmp_path: Path) -> None:
+    cluster = tmp_path / "cluster.toml"
+    cluster.write_text(CLUSTER)
+    study = write(GOOD.replace('workload = "cnn"', 'workload = "cnn"\nmonitor_seconds = 1.0'))
+    assert CliRunner().invoke(main, ["submit", study, "--cluster", str(cluster), "--turns"]).exit_code == 2
+    assert not submissions()
+
+
 def test_a_retry_of_what_an_edited_study_no_longer_has_does_not_stop_the_others(write, monkeypatch, tmp_path) -> None:
     numbers = itertools.count(1)
     monkeypatch.setattr(slurm_commands, "sbatch", lambda *_, **__: str(next(numbers)))
