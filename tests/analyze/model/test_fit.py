@@ -248,3 +248,5 @@ def test_phases_of_runs_give_lines_against_the_batch_and_even_gradients():
         Work.of(runs.assign(world_size=2), epochs)
     with pytest.raises(ValueError, match="phases"):
         Work.of(runs, epochs.assign(forward_seconds=math.nan))
+    with pytest.raises(ValueError, match="number of parameters"):
+        Work.of(runs.assign(parameters=None), epochs)
