@@ -173,15 +173,17 @@ def write_draft(root: Path, results: Path, name: str, study: str = "", template:
     runs = records.load(results, study=study or None).runs
     imported = identity.imported_sets(runs.hardware_id)
     is_script = runs.workload.astype(str).str.endswith(".py").any()
-    content = _page(results, study, alias, exported) if template == "page" else {}
-    is_disturbed = "outside load" in set(anomalies.find_anomalies(runs).finding)
+    content = {}
+    if template == "page":
+        is_disturbed = "outside load" in set(anomalies.find_anomalies(runs).finding)
+        content = _page(results, study, alias, exported) | {"is_disturbed": is_disturbed}
     environment = jinja2.Environment(
         undefined=jinja2.StrictUndefined, trim_blocks=True, comment_start_string="{##", keep_trailing_newline=True,
         loader=jinja2.FileSystemLoader(FOLDER),
     )  # fmt: skip
     text = environment.get_template(chosen["file"]).render(
         chosen.get("values", {}), name=name, alias=alias, study=study, title=study or results.name,
-        cited=Cited(alias, study, exported), imported=imported, is_script=is_script, is_disturbed=is_disturbed,
+        cited=Cited(alias, study, exported), imported=imported, is_script=is_script,
         source=about or f"Imported: {', '.join(imported)}", **content,
     )  # fmt: skip
     entry = f'\n[document.{name}]\nsource = "{name}.md"\ntemplate = "{chosen["kind"]}"\nsets = ["{alias}"]\n'

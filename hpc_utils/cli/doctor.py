@@ -69,7 +69,7 @@ def measure_on_ranks(
     if arguments and cluster and cluster.machine.links is not None:
         measuring = rehearsal.around().holding(cluster.machine.links or None, by=f"hpc bench {arguments[0]}")
     arguments = arguments or diagnostics.doctor_arguments(cluster)
-    arguments += [f"--launcher={launcher}"] * bool(launcher)
+    arguments = [*arguments, *[f"--launcher={launcher}"] * bool(launcher)]
     if not cluster:
         return diagnostics.on_this_machine(diagnostic, nproc, arguments, launcher)
     size = nodes, ranks_per_node

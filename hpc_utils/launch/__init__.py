@@ -6,6 +6,6 @@ each rank executes the notebook in its own process (`rank`, `notebook_engine`), 
 (`target`), which `measure` makes, those of a repeat in `turns`; on a cluster (`cluster`) `submit` hands them to Slurm (`slurm_commands`, `job_environment`), and `status`
 and `failure` report on them.
 
-The room is larger than its budget of 25 k tokens, because profilers that must start the rank, the draft of a
-cluster file and `hpc verify` each need a file or two of their own.
+The room is larger than its budget of 25 k tokens, because profilers that must start the rank, turns, and the
+catalogue of symptoms each need a file or two of their own.
 """

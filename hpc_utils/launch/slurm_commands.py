@@ -19,8 +19,6 @@ from pathlib import Path
 from hpc_utils import workspace
 from hpc_utils.provenance.cpu import numbers
 
-from . import symptoms
-
 OF_A_JOB = re.compile(
     rf"(?!SLURM_CONF$|SLURM_CLUSTERS$|SLURM_TIME_FORMAT$|SBATCH_(ACCOUNT|PARTITION|QOS)$)"  # location of Slurm, and account
     rf"((SLURM|SLURMD|SRUN|SBATCH)_|PMI|OMP_NUM_THREADS$|(CUDA|ROCR)_VISIBLE_DEVICES$|({workspace.RANK_VARIABLES.pattern})$)"
@@ -107,6 +105,8 @@ def _run(command: Sequence[object], environment: Mapping[str, str]) -> subproces
     except subprocess.TimeoutExpired:
         raise SlurmError(f"{words[0]} did not answer within {_TIMEOUT} s: is the controller up? (`sinfo`)") from None
     if done.returncode:
+        from . import symptoms  # which compiles its catalogue
+
         output = (done.stderr or done.stdout).strip() or "(no output)"
         finding = symptoms.first_cause(output)
         advice = f"\n{finding.symptom.remedy}" if finding and finding.is_known else ""

@@ -231,8 +231,9 @@ class Recorder:
         self._end_evaluation()
         self._write_ranks()
         self._remark_problems()
-        self._remark_interruption()
         if self._writer:
+            self._writer.write_epochs(self.rows)  # with the last one's evaluation
+            self._remark_interruption()
             self._writer.finish()
         self.ranks.settle()
 
@@ -275,14 +276,10 @@ class Recorder:
 
     def _remark_interruption(self) -> None:
         """A script that resumes from a checkpoint of its own records only the epochs that followed."""
-        statuses = sorted(self.path.glob("earlier/*/status.json")) if self._is_script else []
-        if (
-            statuses
-            and statuses[-1].with_name("epochs.csv").exists()
-            and read_json(statuses[-1])["state"] != "complete"
-        ):
+        former = max(self.path.glob("earlier/*/epochs.csv"), default=None) if self._is_script else None
+        if former and (read_json(former.with_name("status.json")) or {}).get("state") != "complete":
             self.remark(
-                f"an interrupted attempt is in {statuses[-1].parent.relative_to(self.path)}: if the script resumed from a checkpoint, "
+                f"an interrupted attempt is in {former.parent.relative_to(self.path)}: if the script resumed from a checkpoint, "
                 "the epochs before it are missing here; remove the checkpoint and measure the run again with --redo"
             )
 
@@ -307,7 +304,7 @@ class Recorder:
             observer.on_epoch(self.rows, done + 1, last)
         self._clock.start()
         self._begin_block()
-        collectives = self.ranks.collectives
+        collectives = self.ranks.collectives if self._must_reduce else None
         batch_count = 0
         source = iter(batches)
         while True:
@@ -323,7 +320,7 @@ class Recorder:
             self._has_batch = True
             batch_count += 1
             yield batch
-        if self._must_reduce and collectives is not None and self.ranks.collectives == collectives:
+        if collectives is not None and self.ranks.collectives == collectives:
             raise RuntimeError(
                 f"parallel={self.parameters['parallel']}, but the epoch has started no collective of torch.distributed, so each rank "
                 "trains a model of its own: wrap the model in DistributedDataParallel and call the wrapper, or give parallel=own if "
@@ -374,15 +371,12 @@ class Recorder:
             self._writer.write_epochs(self.rows)
             self._writer.write_rounds(self._rounds)
             self._writer.append_steps(row["epoch"], times)
-
         self._idle_since = time.perf_counter()
 
     def _end_evaluation(self) -> None:
         """Record the time since the last epoch as that of its evaluation, unless the script noted it."""
         if self._is_script and self.rows:
             self.rows[-1].setdefault("eval_seconds", time.perf_counter() - self._idle_since)
-            if self._writer:
-                self._writer.write_epochs(self.rows)
 
     @contextlib.contextmanager
     def paused(self, *, profiling: bool = False) -> Iterator[None]:
