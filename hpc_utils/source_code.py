@@ -20,7 +20,12 @@ from . import workspace
 
 def is_own(workload: str) -> bool:
     """Whether a run's workload is a user's own: `module:function`, or a script with a loop of its own, `folder/script.py`."""
-    return ":" in workload or workload.endswith(".py")
+    return ":" in workload or is_script(workload)
+
+
+def is_script(workload: str) -> bool:
+    """Whether the workload is a script, which has a loop of its own."""
+    return workload.endswith(".py")
 
 
 def script_name(script: Path) -> str | None:
@@ -67,7 +72,7 @@ def own_files(workload: str) -> dict[str, Path]:
     path, home = _located(workload)
     if path is None or path.is_relative_to(sys.prefix) or workload.startswith(("hpc_utils.", "companions.")):
         return {}
-    if workload.endswith(".py"):
+    if is_script(workload):
         home = Path(str(path).removesuffix(workload))
     return {file.relative_to(home).as_posix(): file for file in files(workload)}
 
@@ -86,7 +91,7 @@ def load_object(name: str) -> Any:
 
 def _located(workload: str) -> tuple[Path | None, Path]:
     """The file of a user's own workload, and the folder in which its module was found."""
-    if workload.endswith(".py"):
+    if is_script(workload):
         scripts = (Path(place) / workload for place in _homes())
         script = next(filter(Path.is_file, scripts), None)
         return script, script.parent if script else Path()

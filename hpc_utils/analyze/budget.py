@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from hpc_utils import source_code
 from hpc_utils.records.identity import PLANNED, parse_settings
 
 from . import stats
@@ -69,7 +70,7 @@ def with_steps(points: Iterable[Point], runs: pd.DataFrame) -> list[dict[str, An
     arguments = runs.settings.map(_arguments)
     counted = []
     for point in points:
-        is_script = point["workload"].endswith(".py")
+        is_script = source_code.is_script(point["workload"])
         alike = _alike(runs[arguments == _arguments(point["settings"])], point, ["workload", "global_batch"])
         samples = alike.samples / (1 if is_script else alike.epochs)
         steps = point["steps"] or (float(samples.median()) / point["global_batch"] if len(alike) else None)

@@ -92,7 +92,8 @@ class Condition(Strict):
     @property
     def kind(self) -> str:
         """at_least, at_most (numbers in the value's unit) or is (a text)."""
-        return next(iter(self.model_dump(include={"at_least", "at_most", "is_"}, by_alias=True, exclude_none=True)))
+        bounds = {"at_least": self.at_least, "at_most": self.at_most, "is": self.is_}
+        return next(kind for kind, bound in bounds.items() if bound is not None)
 
     @property
     def bound(self) -> float | str:

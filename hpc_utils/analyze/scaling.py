@@ -349,11 +349,10 @@ def curve_names(table: pd.DataFrame) -> pd.Series:
     names = pd.Series([_curve_name(row) for row in table.to_dict("records")], table.index, dtype=object)
     for column in (name for name in SAME if name in table):
         for _, values in table[column].groupby(names):
-            if column == "settings":
-                texts = differing_settings(values)
-            else:
-                texts = [described(column, value) * (values.nunique(dropna=False) > 1) for value in values]
-            names[values.index] += [f", {text}" * bool(text) for text in texts]
+            if values.nunique(dropna=False) > 1:
+                is_text = column == "settings"
+                texts = differing_settings(values) if is_text else [described(column, value) for value in values]
+                names[values.index] += [f", {text}" * bool(text) for text in texts]
     return names
 
 

@@ -49,7 +49,7 @@ def builder(config: RunConfig) -> functools.partial:
         WorkloadError: it cannot be imported, does not take `workload_args`, or does not use an option that is given.
     """
     name = config.workload
-    if name.endswith(".py"):
+    if source_code.is_script(name):
         raise WorkloadError(f"{name} is a script with a loop of its own: `hpc run {name}` starts it")
     try:
         function = source_code.load_object(name)

@@ -114,6 +114,7 @@ class Devices:
         self.brief, self.brief_ns = 0, 0
         for timeline in timelines:
             sends = timeline.ops.of_kind(COMMUNICATION)
+            computing = timeline.ops.union(COMPUTE)
             in_forward = intervals.holds(sends.launched, phases.windows(timeline.ranges, Phase.FORWARD))
             for number in np.unique(sends.name).tolist():
                 chosen = sends.name == number
@@ -124,11 +125,9 @@ class Devices:
                 if kind == "all_reduce":
                     is_brief = chosen & (sends.end - sends.start < BRIEF)
                     self.brief += np.count_nonzero(is_brief)
-                    self.brief_ns += intervals.outside(sends.where(is_brief).union(), timeline.ops.union(COMPUTE))
+                    self.brief_ns += intervals.outside(sends.where(is_brief).union(), computing)
                 narrow = kernels.precision(sends.names[number]) in kernels.HALF
-                self.exposed_ns[kind, narrow] += intervals.outside(
-                    sends.where(chosen).union(), timeline.ops.union(COMPUTE)
-                )
+                self.exposed_ns[kind, narrow] += intervals.outside(sends.where(chosen).union(), computing)
 
     def _share(self, column: Sequence[int | None]) -> float | None:
         """The share of the time of the devices whose value is known."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import ceil
 from typing import Any
@@ -79,19 +80,6 @@ def points(
         axes.errorbar(places, values, yerr=[below, above], **look)
     if axes.get_subplotspec().is_first_col():
         axes.set_ylabel(label)
-
-
-def cut(axes: Axes, top: float) -> None:
-    """Let y end at `top`, above which intervals of few repeats may be endless: an arrow stands for the rest of one."""
-    axes.set_ylim(0, top)
-    for bars in (container for container in axes.containers if isinstance(container, ErrorbarContainer)):
-        for collection in bars.lines[2]:
-            places = [
-                segment[-1, 0] for segment in collection.get_segments() if len(segment) and segment[-1, 1] > top
-            ]
-            colour = collection.get_color()
-            [arrows] = axes.plot(places, [top] * len(places), "^", color=colour, markersize=3, clip_on=False)
-            arrows.set_in_layout(False)
 
 
 def reach(rows: pd.DataFrame, column: str) -> list[pd.Series]:
@@ -228,9 +216,10 @@ def named_rows(axes: Axes, names: Iterable[str], **look: Any) -> None:
 
 
 def finished(figure: Figure, note: str = "") -> Figure:
-    """`figure` with one legend above all panels, and a note."""
+    """`figure` with one legend above all panels, arrows for intervals that leave them, and a note."""
     handles: dict[str, Any] = {}
     for axes in figure.axes:
+        _mark_cut_intervals(axes)
         if axes.get_legend() is None:
             for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
                 handles.setdefault(label, handle)
@@ -246,6 +235,21 @@ def finished(figure: Figure, note: str = "") -> Figure:
     if note:
         style.mark(figure, note)
     return figure
+
+
+def _mark_cut_intervals(axes: Axes) -> None:
+    """An arrow at the panel's edge for each end of an interval that lies beyond it: those of few repeats may be endless."""
+    low, high = np.sort([axes.get_xlim(), axes.get_ylim()]).T
+    for bars in (container for container in axes.containers if isinstance(container, ErrorbarContainer)):
+        for collection in bars.lines[2]:
+            for place in itertools.chain.from_iterable(collection.get_segments()):
+                beyond = np.flatnonzero((place < low) | (place > high))
+                if len(beyond) == 1:
+                    marker = ("<>", "v^")[beyond[0]][int((place > high).any())]
+                    [arrow] = axes.plot(
+                        *np.clip(place, low, high), marker, color=collection.get_color(), markersize=3, clip_on=False
+                    )
+                    arrow.set_in_layout(False)
 
 
 def legend_above(axes: Axes, **look: Any) -> None:

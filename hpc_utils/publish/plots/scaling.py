@@ -92,7 +92,7 @@ def ceiling(table: pd.DataFrame, targets: Targets | None = None) -> Figure:
         if targets:
             _target(axes, "strong", targets)
         drawing.ranks_axis(axes, worlds)
-        drawing.cut(axes, min(axes.get_ylim()[1], 100 * drawing.WIDEST))
+        axes.set_ylim(0, min(axes.get_ylim()[1], 100 * drawing.WIDEST))  # intervals of few repeats may be endless
         axes.set_title(textwrap.fill(f"{batch:g} samples a step, {precision}{further}", 36))
     return figure
 
@@ -124,8 +124,8 @@ def _curves(table: pd.DataFrame, *columns: str, targets: Targets | None = None) 
             if power:
                 drawing.log_axis(axes.yaxis)
             else:
-                largest = rows[column].max() / quantity(column).divisor
-                drawing.cut(axes, min(1.1 * axes.get_ylim()[1], drawing.WIDEST * largest))
+                largest = rows[column].max() / quantity(column).divisor  # intervals of few repeats may be endless
+                axes.set_ylim(0, min(1.1 * axes.get_ylim()[1], drawing.WIDEST * largest))
             title = drawing.fixed_batch(kind, batch)
             if kind == "weak" and rows.steps_per_epoch.isna().all():
                 title += "\nwhole epochs"

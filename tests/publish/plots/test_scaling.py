@@ -54,6 +54,14 @@ def test_each_curve_stands_with_its_layouts_and_intervals(table, draw: str, labe
     assert getattr(plots, draw)(table.iloc[:0]).figure is None
 
 
+def test_an_interval_that_leaves_its_panel_ends_in_an_arrow(table) -> None:
+    wide = table.assign(efficiency_high=table.efficiency_high.where(table.world_size != 8, 9.0))
+    for drawn, arrows in ((table, False), (wide, True)):
+        axes = plots.efficiency(drawn).figure.axes[0]
+        tops = [line.get_ydata()[0] for line in axes.lines if line.get_marker() == "^"]
+        assert bool(tops) == arrows and set(tops) <= {axes.get_ylim()[1]}
+
+
 @pytest.mark.parametrize(("draw", "is_ratio"), [("throughput", False), ("times", False), ("efficiency", True)])
 def test_only_ratios_are_of_rounds(runs: pd.DataFrame, draw: str, is_ratio: bool) -> None:
     blocks = [{(str(repeat), turn): 1 + turn % 3 / 100 for turn in range(40)} for repeat in runs.repeat]
