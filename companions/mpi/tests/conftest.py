@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -23,6 +24,9 @@ def mpiexec(tmp_path: Path) -> Mpiexec:
         program = tmp_path / "program.py"
         program.write_text(code)
         command = [*Mpi().command(ranks), sys.executable, program]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+        environment = os.environ | {"UCX_LOG_FILE": "stderr"}  # else UCX warns on stdout, among the program's lines
+        return subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL
+        )
 
     return run
