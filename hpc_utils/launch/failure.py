@@ -40,6 +40,7 @@ _ERROR = re.compile(r"(error|exception|fatal|killed|refused|no such|not found|de
 _CONSEQUENCE = re.compile(r"CANCELLED|Exited with|torch/distributed/elastic")
 _RAISED = re.compile(r"rank \d+ raised ")  # how the reason begins if a rank left an error report
 FRAMES = 6  # of a rank that others wait for
+CRASH_LINES = 3  # before a crash in native code
 _SIZE = 65_536  # bytes of a log's end that are read
 
 
@@ -177,6 +178,9 @@ def _name(number: int) -> str:
 
 
 def _last_lines(log: Path) -> str:
-    """A log's end; after a crash in native code the stack's inner end, which faulthandler writes first."""
-    _, crash, stack = tail(log, 200).rpartition("Fatal Python error")
-    return "\n".join((crash + stack).splitlines()[:20]) if crash else tail(log) or "(no log)"
+    """A log's end; after a crash in native code what was written just before it (C++ names its exception), and the stack's inner
+    end, which faulthandler writes first."""
+    before, crash, stack = tail(log, 200).rpartition("Fatal Python error")
+    if not crash:
+        return tail(log) or "(no log)"
+    return "\n".join([*before.splitlines()[-CRASH_LINES:], *(crash + stack).splitlines()[:20]])
