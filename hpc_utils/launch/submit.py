@@ -131,9 +131,19 @@ class Submission(BaseModel):
 
 def submissions(study: str | None = None) -> list[Submission]:
     """All submissions, oldest first; of one study, by its name or by the index's."""
-    files = sorted(paths.submissions().glob("*/submission.json"))
-    stored_submissions = [Submission(path=file.parent, **json.loads(file.read_text())) for file in files]
+    stored_submissions = map(read_submission, sorted(paths.submissions().glob("*/submission.json")))
     return [submission for submission in stored_submissions if study in (None, submission.study, submission.index)]
+
+
+def read_submission(path: Path) -> Submission:
+    """The submission whose `submission.json` is `path`."""
+    try:
+        return Submission(path=path.parent, **json.loads(path.read_text()))
+    except (TypeError, ValueError) as error:  # pydantic's are ValueErrors
+        reason = str(error).splitlines()[0]
+        raise ConfigError(
+            f"{path}: damaged, or of another version of the compendium ({reason}): move its folder out of {paths.submissions()}"
+        ) from None
 
 
 def write_points(path: Path, tasks: Sequence[Sequence[Request]]) -> None:

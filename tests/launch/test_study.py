@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from hpc_utils import capability, paths, provenance, records, rehearsal
 from hpc_utils.cli import common, main
-from hpc_utils.config import RunConfig, parse_assignments
+from hpc_utils.config import ConfigError, RunConfig, parse_assignments
 from hpc_utils.launch import cluster as clusters
 from hpc_utils.launch import slurm_commands, status, submit
 from hpc_utils.launch import study as studies
@@ -506,6 +506,15 @@ def test_a_retry_submits_what_was_submitted(write, monkeypatch, tmp_path: Path, 
     first, again = ([task.run_id for task in one.tasks if task.run_id] for one in submissions())
     assert again == first and len(first) == {1: 4 + 1, 3: 2 + 1}[repeats] * repeats
     assert {one.index for one in submissions("m")} == {"m-cluster-cpu"} and not submissions("mine")
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"study": "m"}', '{"study": "m", "unknown": 1}'])
+def test_a_damaged_or_older_submission_is_refused_by_its_file(results: Path, content: str) -> None:
+    file = paths.submissions() / "0001-m" / "submission.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(content)
+    with pytest.raises(ConfigError, match=str(file)):
+        submissions()
 
 
 def test_a_retry_includes_further_repeats(write, monkeypatch, tmp_path: Path) -> None:
