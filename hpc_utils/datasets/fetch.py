@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from hpc_utils import file_lock, paths
 
@@ -65,6 +66,7 @@ def fetch(name: str, mirror: str | Path | None = None, force: bool = False) -> P
 def download(archive: Archive, folder: Path) -> Path:
     """Bring `archive` into `folder`, from the first of its addresses that has it; its path, the md5 verified."""
     import pooch
+    import requests  # pooch's
 
     pooch.get_logger().setLevel("WARNING")
     faults = []
@@ -79,13 +81,15 @@ def download(archive: Archive, folder: Path) -> Path:
         try:
             fetcher = pooch.HTTPDownloader(progressbar=True, timeout=TIMEOUT)
             return Path(source.fetch(archive.file, downloader=fetcher))
+        except requests.ConnectionError:
+            faults.append(f"no connection to {urlsplit(url).hostname}")
         except (OSError, ValueError) as error:  # of requests, of the disk, of a wrong checksum
             faults.append(f"{error} at {url}")
     raise fault(
         archive.file,
         f"a download of {archive.size:,} bytes with md5 {archive.md5}",
         "; ".join(faults),
-        f"try again, or put {archive.file} into a folder and set {MIRROR} to it",
+        f"try again where there is a network (a login node), or put {archive.file} into a folder and set {MIRROR} to it",
     )
 
 

@@ -53,6 +53,11 @@ def test_every_failure_is_reported_in_one_line_and_nothing_is_left(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_host_without_a_connection_is_named(tmp_path):
+    with pytest.raises(DataError, match="no connection to 127.0.0.1;"):
+        get("http://127.0.0.1:9/", tmp_path)
+
+
 def test_an_empty_mirror_and_a_missing_host_are_both_reported(tmp_path, monkeypatch, capsys):
     with layouts.web_server({}) as (base, _):
         layouts.know(monkeypatch, "mnist", *layouts.MNIST, ((Archive("a.bin", (base + "a.bin",), MD5, 3),),))
