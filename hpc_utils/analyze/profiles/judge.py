@@ -11,29 +11,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from hpc_utils.plural import counted
 
-from . import kernels, peaks
-from .devices import FEW_OPERATIONS, FUSABLE, MATRIX, Counters, Devices
+from . import kernels
+from .devices import MATRIX, Counters, Devices
+from .losses import ALL_RANKS, LOSSES, SLOW_KERNELS, communicating, waiting_for_data, working
 from .phases import PARTS, Phase
 from .readers import Reports
+from .remedies import DECODED, HIDING, IF_FP32, NO_SYNC, ON_DEVICE, SIXTEEN, TF32, WORKERS
 from .timeline import NO_KERNELS, Timeline, world
 from .verdict import (
-    CAUSED,
     EFFICIENCY,
-    EXPLAINED,
     EXPOSED,
-    IDLE,
-    LIMITS,
     LOAD,
     LOADER,
-    LONG_GAP,
-    LOW_INTENSITY,
-    MANY,
-    MANY_BRIEF,
-    SHORT_KERNEL,
     SLOWED,
     STEPS,
     UNCLASSIFIED,
@@ -48,7 +39,7 @@ from .verdict import (
     saving,
     undecided,
     within,
-)  # fmt: skip
+)
 
 # Options, and words of the advice that a run follows if they are not plain.
 FOLLOWED = {
@@ -64,47 +55,10 @@ PLAIN = ["None", "False", "none", "off", "fp32", "tf32", "host"]
 MOST = 4  # pieces of advice
 COMMUNICATION = "communication"  # that the backward pass does not hide, beside the phases of the host
 
-# What helps collectives: their kinds, the part of their time that it saves at most (None: what computing can hide), the action.
-ALL_REDUCE, SHARDED, ALL_TO_ALL = ["all_reduce"], ["all_gather", "reduce_scatter"], ["all_to_all"]
-KEPT = "where memory allows, keep parameters from forward to backward: no second all-gather (reshard_after_forward=False)"
-HIDING = "hide more of it behind the backward pass: smaller or larger buckets (bucket_mb)"
-SIXTEEN = "send gradients in 16 bits: half the bytes (DDP's bf16 compression hook)"
-JOINED = "join gradients into buckets, as DDP does: {} all-reduces a step are shorter than 0.05 ms"
-NO_SYNC = "add up the gradients of {} batches before each all-reduce (no_sync)"
-TRIES = [
-    (ALL_REDUCE, 1, JOINED),
-    (ALL_REDUCE, None, HIDING),
-    (ALL_REDUCE, 1 / 2, SIXTEEN),
-    (ALL_REDUCE, 1 / 2, NO_SYNC),
-    (["activations"], None, "overlap it with computing (asynchronous tensor parallelism)"),
-    (["activations"], 1, "tensor parallelism over fewer GPUs, of one node: more data parallelism instead"),
-    (SHARDED, None, "wrap each block on its own and prefetch the next one's parameters while it computes (FSDP: fully_shard on "
-     "blocks, set_modules_to_forward_prefetch; ZeRO: overlap_comm)"),
-    (SHARDED, 1, "on several nodes, hybrid sharding: parameters are sharded within a node only (2-D mesh, HYBRID_SHARD)"),
-    (["all_gather"], 1, KEPT),
-    (ALL_TO_ALL, None, "overlap it with computing: shared experts, or the other half of the batch"),
-    (ALL_TO_ALL, 1, "place experts (or parts of sequences) so that most of the bytes stay within a node"),
-    (["broadcast"], 1, "one process a GPU, with DDP: DataParallel sends the model in each step, ZeRO-1 what it updated (plain DDP, "
-     "where memory allows)"),
-    (["", "gather", "scatter"], None, "start it earlier, beside computing; pipelines: more micro-batches, or an interleaved schedule"),
-]  # fmt: skip
-SLOW_KERNELS = "the measured kernels reach less than half of every peak: latency limits them, or they are too small"
-IF_FP32 = ", if this ran in fp32"  # dropped where that is known
-WORKERS = "more loader workers that persist and prefetch (num_workers)"
-RETURNED = (
-    "read results less often: each .item(), .cpu() or print of a tensor waits for the device, and empties its queue"
-)
-ON_DEVICE = "all images on the device from the start (loader=device)"
-DECODED = "decode once, before training, or augment whole batches"
 SAME_TIME = "tries with the same bound save the same time: their gains do not add up"
-ELSEWHERE = "less often, or in a thread beside the steps"
-STEP_GRAPH = "the whole step as one CUDA graph (step_graph=true; torch.cuda.graph in a loop of your own)"
 CUDA_ACTIVITY = Advice(
     "record CUDA's activity: ProfilerActivity.CUDA, one profiler at a time", "shows what the device does"
 )
-TF32 = "TF32 (precision=tf32; torch.set_float32_matmul_precision('high'))"
-AUTOCAST = "16-bit autocast"
-ALL_RANKS = (Advice("give the profiles of all ranks", "separates transfer from waiting, whose remedies differ"),)
 SEVERAL_STEPS = Advice("profile several steps of training, after the first ones", "shows what returns in each")
 UNEXPLAINED = (
     Advice("mark data, forward, backward and optimizer with ranges and profile again", "shows what waits"),
@@ -278,305 +232,3 @@ def _by_counters(measured: Counters, remarks: Sequence[str]) -> Verdict:
 
 
 # Rules: each returns a `Loss` that is beyond its threshold, with doubts and advice, or None. The largest of `LOSSES` decides.
-
-
-def communication(devices: Devices) -> Loss | None:
-    shares = devices.shares
-    if devices.matched is not None:
-        return communicating(shares["wire"], sending(shares["wire"], devices))
-    why = "transfer and waiting are not separated: that takes the collectives of several ranks"
-    advice = [*ALL_RANKS * (len(devices.timelines) == 1), *sending(shares["exposed"] or 0.0, devices)]
-    return communicating(shares["exposed"] or 0.0, advice, Doubt(0.7, why))
-
-
-def communicating(share: float, advice: Sequence[Advice], *doubts: Doubt) -> Loss | None:
-    """`share`: of the time in communication and nothing computed beside; in transfer, unless there are doubts."""
-    what = "in communication, waiting included" if doubts else "in transfer"
-    if share < EXPOSED:
-        return None
-    return Loss(Bound.COMMUNICATION, share, beyond(share, EXPOSED), what, advice=advice, doubts=doubts)
-
-
-def sending(share: float, devices: Devices) -> list[Advice]:
-    uncovered = devices.shares["computing"] - (devices.shares["overlapped"] or 0.0)
-    advice = []
-    reduced = sum(ns for (kind, _), ns in devices.exposed_ns.items() if kind in ALL_REDUCE)
-    one_by_one = devices.brief_per_step > MANY_BRIEF and devices.brief_ns > reduced / 2
-    applies = {KEPT: devices.gathered_twice, JOINED: one_by_one, HIDING: not one_by_one}
-    for kinds, part, action in TRIES:
-        touched = sum(
-            ns
-            for (kind, narrow), ns in devices.exposed_ns.items()
-            if kind in kinds and not (narrow and action == SIXTEEN)
-        )
-        if action == JOINED:
-            touched = devices.brief_ns
-        touched *= share / max(devices.exposed_ns.total(), 1)
-        if action == NO_SYNC:
-            part = 1 - 1 / devices.batches
-        if applies.get(action, True):
-            saved = touched * part if part else min(touched, uncovered)
-            number = devices.brief_per_step if action == JOINED else devices.batches
-            advice += saving(saved, action.format(number))
-    return advice
-
-
-def straggler(devices: Devices) -> Loss | None:
-    share = devices.shares["waiting"]
-    slowest = devices.straggler
-    limit = LIMITS["waiting"]
-    if share is None or share < limit or share <= devices.shares["wire"]:
-        return None
-    reason = ""
-    doubts = []
-    if slowest is None or slowest.caused <= CAUSED:
-        doubts.append(Doubt(0.6, "no single rank causes most of it"))
-        advice = saving(
-            share,
-            "give ranks equal work: samples decoded before, or sorted by length into batches of equal size",
-            "find what disturbs them in turn: the loader's slow samples, garbage collection, other jobs",
-        )
-    else:
-        reason = (
-            f"ranks wait {share:.0%} of the time, {slowest.caused:.0%} of that for {slowest.label}, which is last in "
-            f"{slowest.last} of {slowest.of} {slowest.per}s, by {slowest.behind_ns / 1e6:.3g} ms"
-        )
-        if not slowest.systematic:
-            doubts.append(Doubt(0.7, f"{slowest.of} {slowest.per}s are too few to rule out chance"))
-        advice = saving(
-            share * slowest.caused,
-            f"look at {slowest.label}: {_why_late(devices)}",
-            f"repeat it without the device of {slowest.label}: if the waiting is gone it was the device, "
-            "not the program",
-        )
-    return Loss(Bound.STRAGGLER, share, beyond(share, limit), "waiting for other ranks", reason, advice, doubts)
-
-
-def _why_late(devices: Devices) -> str:
-    """What the straggler's own profile shows, against the median of the others: half of what they wait for it, or more."""
-    enough = 0.5 * devices.straggler.behind_ns * devices.straggler.last
-    for name, text in (
-        ("loader_wait_ns", "it waits for data {:,.4g} ms, the others {:,.4g}"),
-        ("compute_ns", "it computes {:,.4g} ms, the others {:,.4g}: clocks, temperature, or more work"),
-        ("idle_ns", "it is idle {:,.4g} ms, the others {:,.4g}: its host is late"),
-    ):
-        straggler_ns, *others_ns = devices.of_straggler(name)
-        if straggler_ns is not None and None not in others_ns and straggler_ns - np.median(others_ns) >= enough:
-            return text.format(straggler_ns / 1e6, np.median(others_ns) / 1e6) + _longer(devices, name)
-    return "clocks, temperature, throttling, and other jobs on its node"
-
-
-def _longer(devices: Devices, waited: str) -> str:
-    """The kernel of the straggler that takes longer than on the others, or what its host was in meanwhile."""
-    column = devices.straggler.column
-    if waited != "compute_ns":
-        names = [f", {ns / 1e6:.3g} ms of it in {name}" for name, ns in devices.pauses(column) if name]
-        return names[0] if names and waited == "idle_ns" else ""
-    times = [kernels.kernel_ns([timeline]) for timeline in devices.timelines]
-    late = times.pop(column)
-    name = max(late, key=lambda name: late[name] - np.median([punctual[name] for punctual in times]))
-    return f", most of it in {kernels.short(name)}"
-
-
-def loading(devices: Devices) -> Loss | None:
-    shares = devices.shares
-    return waiting_for_data(shares["loader"] or 0, shares["outside"] or 0, shares["copies"], shares["pageable"])
-
-
-def waiting_for_data(loader: float, outside: float = 0.0, copies: float = 0.0, pageable: float = 0.0) -> Loss | None:
-    """Shares of the time: idle for the loader, idle between steps, copying input with nothing beside, and of this from memory
-    that is not pinned."""
-    limit = LIMITS["loader"]
-    idle = loader + outside if max(loader, outside) >= limit else 0.0
-    margin = max(beyond(idle, limit), beyond(copies, LIMITS["copies"]))
-    copies = copies if copies >= LIMITS["copies"] else 0.0
-    if not idle and not copies:
-        return None
-    advice, doubts = [], []
-    if loader < limit and not copies:
-        doubts.append(
-            Doubt(0.7, "the device idles between steps, where nothing is marked: usually that is the loader")
-        )
-    if copies:
-        advice += saving(pageable, "pin the host's memory and copy with non_blocking=True")
-        advice += saving(copies, "copy the next batch, or layer, on a stream of its own, beside this one's kernels")
-    if idle:
-        advice += saving(idle, WORKERS)
-        if outside > loader:
-            advice.append(
-                Advice("mark the wait for a batch with a range `data`", "replaces the guess by a measurement")
-            )
-        advice += saving(idle, DECODED)
-    return Loss(Bound.INPUT, idle + copies, margin, "waiting for data", advice=advice, doubts=doubts)
-
-
-def launching(devices: Devices) -> Loss | None:
-    shares = devices.shares
-    busy, share, late = shares["busy"], shares["short"], shares["short_late"]
-    if busy >= UTILISATION or share < IDLE * (1 - busy) or devices.kernels < MANY:
-        return None
-    doubts = []
-    brief = devices.median_kernel < SHORT_KERNEL
-    if late is None or late <= EXPLAINED * share:
-        if not brief:
-            return None
-        doubts.append(Doubt(0.8, f"launch times {'are not known' if late is None else 'do not confirm it'}"))
-    if not brief:
-        doubts.append(Doubt(0.8, "kernels are long enough to hide launches: the host is busy with something else"))
-    if any(part["communication_ns"] is None for part in devices.parts):
-        doubts.append(Doubt(0.5, "it may be communication, which was not recorded"))
-    updating, zeroing, returned = shares["updating"], shares["zeroing"], shares["returned"] or 0.0
-    advice = saving(returned, RETURNED)
-    advice += saving(zeroing, "zero_grad(set_to_none=True): no kernels that fill gradients with zeros")
-    advice += saving(updating, "a fused optimizer (fused=True)")
-    if not devices.replayed and devices.device_name != "CPU":
-        advice += saving((share if late is None else late) - returned, STEP_GRAPH)
-    if not devices.compiled:
-        advice += saving(share - returned - updating - zeroing, "torch.compile: fewer kernels to launch")
-    advice += saving(share - returned, "a larger batch per device: as many launches for more work")
-    advice += [*unfused_attention(devices), *narrower(devices)]
-    return Loss(Bound.LAUNCH, share, _idle_margin(busy), "waiting for launches", advice=advice, doubts=doubts)
-
-
-def pausing(devices: Devices) -> Loss | None:
-    busy, share, late = (devices.shares[name] for name in ("busy", "remaining", "late"))
-    share -= devices.shares["short"]
-    if busy >= UTILISATION or share < IDLE * (1 - busy):
-        return None
-    doubts = []
-    if devices.shares["longest"] > share / 2:
-        doubts.append(Doubt(0.5, "a single gap takes most of it, and may not return"))
-    pauses = dict(devices.pauses())
-    unnamed = pauses.pop("", 0) / devices.span
-    if unnamed > (1 - EXPLAINED) * share and (
-        late is None or late - devices.shares["short_late"] <= EXPLAINED * share
-    ):
-        return None
-    reason = f"in {share:.0%} of the time the device idles in gaps of more than {LONG_GAP / 1e6:.0f} ms: the host was busy elsewhere"
-    advice = []
-    for name, ns in list(pauses.items())[:2]:
-        advice += saving(ns / devices.span, f"look at {name}, in which the host is meanwhile: {ELSEWHERE}")
-    if unnamed:
-        reason += "" if pauses else ", and nothing that was recorded is around it"
-        mark = "mark what the host does there with ranges (record_function, NVTX), or record stacks (with_stack=True)"
-        advice += saving(unnamed, mark, f"what the host does there, {ELSEWHERE}: logs, checkpoints, evaluation")
-        if devices.shares["loader"] is None:
-            advice += saving(unnamed, f"if it is the loader: {WORKERS}")
-    return Loss(Bound.HOST, share, _idle_margin(busy), "in long gaps", reason, advice, doubts)
-
-
-def _idle_margin(busy: float) -> float:
-    return min(1.0, (UTILISATION - busy) / (1 - UTILISATION))
-
-
-def copying(devices: Devices) -> Loss | None:
-    share = devices.shares["moves"]
-    limit = LIMITS["moves"]
-    advice = saving(
-        share,
-        "find the copies in the timeline: clones, .contiguous(), .cpu() and .item() in the step",
-        "copy on a stream of its own, beside the kernels",
-    )
-    return Loss(Bound.MEMORY, share, beyond(share, limit), "copying", advice=advice) if share >= limit else None
-
-
-LOSSES = (communication, straggler, loading, launching, pausing, copying)
-
-
-def working(devices: Devices, measured: Counters | None) -> Loss:
-    """No loss is beyond its threshold: does the GPU compute, or move bytes?"""
-    few = devices.class_share(FEW_OPERATIONS)
-    shares = devices.shares
-    by_name = few > LOW_INTENSITY
-    by_counters = None if measured is None else measured.moving
-    doubts = []
-    if by_counters is None:
-        doubts.append(Doubt(0.9, "no hardware counters were measured"))
-    elif by_counters != by_name:
-        doubts.append(Doubt(0.7, "counters and the classes of the kernels disagree"))
-    if by_counters is not None and measured.efficiency <= EFFICIENCY:
-        doubts.append(Doubt(0.8, SLOW_KERNELS))
-    limits = [(shares[name], limit) for name, limit in LIMITS.items()] + [(1 - shares["busy"], 1 - UTILISATION)]
-    if devices.matched is None:
-        limits.append((shares["exposed"], EXPOSED))
-    margin = within(limits)
-    if shares["computing"] < UTILISATION:
-        return balanced(devices, margin, doubts)
-    if by_name if by_counters is None else by_counters:
-        margin = margin if by_counters else min(margin, beyond(few, LOW_INTENSITY))
-        share = shares["computing"] * (few if by_name else 1.0)
-        reason = f"kernels that do few operations a byte take {few:.0%} of the compute time"
-        advice = [*moving_bytes(share, devices), *unfused_attention(devices), *measuring(devices)]
-        return Loss(Bound.MEMORY, share, margin, "", reason, advice, doubts)
-    reason = f"the device is busy {shares['busy']:.0%} of the time, and no loss is beyond its threshold"
-    return Loss(Bound.COMPUTE, shares["busy"], margin, "", reason, computing(devices), doubts)
-
-
-def balanced(devices: Devices, margin: float, doubts: Sequence[Doubt]) -> Loss:
-    shares = devices.shares
-    parts = {
-        "computing": shares["computing"],
-        "exposed communication": shares["exposed"] or 0.0,
-        "waiting for data": (shares["loader"] or 0.0) + (shares["outside"] or 0.0),
-        "otherwise idle": shares["remaining"],
-        "copying": shares["copies"] + shares["moves"],
-    }
-    advice = saving(parts["waiting for data"], DECODED)
-    fewer = "a larger batch" if devices.compiled else "torch.compile or a larger batch"
-    advice += saving(parts["otherwise idle"], f"{fewer}: fewer launches for the same work")
-    advice += [*sending(parts["exposed communication"], devices)[:1], *computing(devices)]
-    ordered = sorted(parts, key=lambda part: -parts[part])
-    reason = "no part is beyond its threshold: " + ", ".join(
-        f"{part} {parts[part]:.1%}" for part in ordered if parts[part]
-    )
-    return Loss(Bound.BALANCED, shares["busy"], margin, "", reason, advice, doubts)
-
-
-def moving_bytes(share: float, devices: Devices) -> list[Advice]:
-    """`share`: of the time, in kernels that do few operations a byte."""
-    unfused = devices.shares["computing"] * devices.class_share(FUSABLE) - devices.named("^triton_(?!tem)")
-    advice = saving(unfused, "fuse kernels: torch.compile, fused normalisation, fused optimizer")
-    advice += [] if devices.autocast else saving(share / 2, "bf16 autocast: half the bytes of the activations")
-    return advice + saving(
-        devices.named(kernels.LAYOUT), "channels_last for convolutional networks: no changes of layout"
-    )
-
-
-def unfused_attention(devices: Devices) -> list[Advice]:
-    share = devices.named(kernels.UNFUSED_ATTENTION) * (devices.named(kernels.SOFTMAX) > 0)
-    return saving(share, "fused attention: torch.nn.functional.scaled_dot_product_attention")
-
-
-def narrower(devices: Devices) -> list[Advice]:
-    """TF32, and 16 bits, for the GEMMs, convolutions and attention whose names say that they take more, or for those whose names do not
-    say what they take if none takes 16 bits."""
-    wide = {kind: devices.class_share(MATRIX, [kind]) for kind in kernels.SINGLE}
-    condition = ""
-    if not any(wide.values()) and not devices.autocast:
-        wide["fp32"] = devices.class_share(MATRIX, [""])
-        condition = IF_FP32
-    peak = peaks.find_peak(devices.device_name)
-    if peak is None:
-        return [Advice(AUTOCAST + condition, "as much as the device's peaks differ")] * any(wide.values())
-    longest = max(wide, key=wide.get)
-    advice = []
-    for precision, action in (("tf32", TF32), ("fp16", AUTOCAST)):
-        times = {kind: peak.flops.get(precision, 0.0) / peak.flops.get(kind, peak.flops["fp32"]) for kind in wide}
-        saved = sum(share * (1 - 1 / times[kind]) for kind, share in wide.items() if times[kind] > 1)
-        words = f"{action}{condition}: the {peak.name}'s peak is {times[longest]:.3g} times {longest}'s"
-        advice += saving(devices.shares["computing"] * saved, words)
-    return advice
-
-
-def computing(devices: Devices) -> list[Advice]:
-    advice = [*unfused_attention(devices), *narrower(devices), *measuring(devices)]
-    return [*advice, Advice("more devices: these are used", "at most in proportion")]
-
-
-def measuring(devices: Devices) -> list[Advice]:
-    if devices.device_name == "CPU":
-        return []
-    longest = max(devices.kernel_ns, key=devices.kernel_ns.get, default="the longest kernels")
-    tool = "ROCm Compute Profiler" if "AMD" in devices.device_name else "Nsight Compute"
-    share = f"{devices.kernel_ns.get(longest, 0) / devices.span:.0%} of the time"
-    return [Advice(f"measure {kernels.short(longest)} with {tool}: how near is it to the peaks?", share)]

@@ -1,6 +1,6 @@
 """A verdict: what limits a run, by which thresholds, its confidence and evidence, and what to try.
 
-A new verdict is a member of `Bound` and its thresholds here, and a rule in `judge`.
+A new verdict is a member of `Bound` and its thresholds here, and a rule in `losses`.
 """
 
 from __future__ import annotations
