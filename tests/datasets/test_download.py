@@ -54,7 +54,7 @@ def test_every_failure_is_reported_in_one_line_and_nothing_is_left(tmp_path):
 
 
 def test_a_host_without_a_connection_is_named(tmp_path):
-    with pytest.raises(DataError, match="no connection to 127.0.0.1;"):
+    with pytest.raises(DataError, match=r"no connection to 127\.0\.0\.1;"):
         get("http://127.0.0.1:9/", tmp_path)
 
 
