@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from hpc_utils import paths, provenance
 from hpc_utils.config import RunConfig
 from hpc_utils.launch import core_lock, job_environment, parameters
-from hpc_utils.launch.study import StudyError
+from hpc_utils.launch.study_file import StudyError
 from hpc_utils.plural import counted
 from hpc_utils.records import atomic
 

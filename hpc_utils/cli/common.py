@@ -128,7 +128,7 @@ def further_repeats(index: str, precision: float | None, at_most: int) -> dict[s
 
 def planned_repeats(study: str, target: Target) -> dict[str, int]:
     """`further_repeats` as the target's variant asks for them."""
-    from hpc_utils.launch.study import read_study_file
+    from hpc_utils.launch.study_file import read_study_file
 
     require_precision(target.variant, target.variant.precision)
     most = target.variant.at_most or read_study_file(study).at_most

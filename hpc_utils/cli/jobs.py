@@ -75,6 +75,7 @@ def plan(study, cluster_name, node_type, throughput, gpu, as_markdown, csv_file,
     from hpc_utils.analyze.profiles import peaks
     from hpc_utils.launch import study as studies
     from hpc_utils.launch import submit
+    from hpc_utils.launch.study_file import read_study_file
     from hpc_utils.publish import plan_table
     from hpc_utils.records import atomic, probes
 
@@ -83,7 +84,7 @@ def plan(study, cluster_name, node_type, throughput, gpu, as_markdown, csv_file,
         raise click.UsageError(
             f"--like {gpu}: unknown GPU; known: {', '.join(known_gpu.name for known_gpu in peaks.read_peaks())}"
         )
-    studies.read_study_file(study)  # an unknown one is refused without a cluster, too
+    read_study_file(study)  # an unknown one is refused without a cluster, too
     cluster, _ = enter_cluster(cluster_name, start=False)
     node = cluster.node(node_type)
     target = submit.target_on(cluster, node, Path(study).stem, variant)
@@ -158,10 +159,10 @@ def submit(study, cluster_name, node_type, dry_run, wait, variant, **options):
     """
     from hpc_utils.launch import cluster as clusters
     from hpc_utils.launch import slurm_commands
-    from hpc_utils.launch import study as studies
     from hpc_utils.launch import submit as submitting
+    from hpc_utils.launch.study_file import read_study_file
 
-    studies.read_study_file(study)  # before a rehearsal cluster is started
+    read_study_file(study)  # before a rehearsal cluster is started
     cluster, moved = enter_cluster(cluster_name, start=not dry_run, study=Path(study).stem)
     if marked := ", ".join(re.findall(r"^\w+(?= = .*# .*FILL IN)", clusters.file(cluster_name).read_text(), re.M)):
         warn(f"{cluster.source} has values to fill in: {marked}; set them, then remove their marks FILL IN")
@@ -288,7 +289,7 @@ def retry(study):
     """Submit failed and cancelled runs again. They resume from their checkpoints; scripts start again."""
     from hpc_utils.launch import cluster as clusters
     from hpc_utils.launch import submit as submitting
-    from hpc_utils.launch.study import StudyError
+    from hpc_utils.launch.study_file import StudyError
     from hpc_utils.records.folder import state
 
     submitted = submitting.submissions(study)

@@ -88,7 +88,8 @@ def study_run(name, cold, no_report, variant, **again):
     """
     from hpc_utils import records
     from hpc_utils.launch import forkserver
-    from hpc_utils.launch.study import execute, read_study_file
+    from hpc_utils.launch.study_file import read_study_file
+    from hpc_utils.launch.study_run import execute
     from hpc_utils.launch.target import Target
 
     forkserver.start(cold=cold)  # it imports while the study is planned

@@ -1,10 +1,4 @@
-"""Studies: matrices of runs as data, planned, run in interleaved order, skipped where complete.
-
-A study file (`jobs/studies/<name>.toml`) has `[parameters]` shared by all runs and `[[series]]`, each with a
-notebook, a list of `ranks`, its own `parameters` and a `matrix` of values to combine; `[ladder]` is an ablation
-(`launch.ablation`), `ladder_of` the study whose ablation it uses; `[targets]` are its targets. With `precision`, the
-half-width of its headline ratios' intervals, it makes further repeats: up to `at_most`, and until `minutes` are over.
-"""
+"""The plan of a study on a target: its runs in interleaved order, what is complete, and what cannot run there."""
 
 from __future__ import annotations
 
@@ -15,17 +9,13 @@ import itertools
 import random
 import re
 import shlex
-import signal
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from pydantic import Field, PositiveFloat, PositiveInt, model_validator
-
-from hpc_utils import datasets, paths, provenance, signals, source_code, toml_config
+from hpc_utils import datasets, paths, provenance, source_code, toml_config
 from hpc_utils.config import ConfigError, RunConfig, plain
 from hpc_utils.plural import counted
 from hpc_utils.provenance import HardwareId
@@ -33,53 +23,14 @@ from hpc_utils.records import UnknownStudy, atomic, identity, read_study
 from hpc_utils.records import study as indices
 from hpc_utils.records.folder import read_json
 from hpc_utils.records.load import Refused, digests, verify
-from hpc_utils.records.study import NotApplicable, ReportChapter, Series, StudyIndex, StudyRun, Targets
-from hpc_utils.toml_config import Strict
+from hpc_utils.records.study import NotApplicable, StudyIndex, StudyRun
 
-from . import measure, turns
-from .ablation import Ablation
-from .local import Place
+from . import turns
 from .measure import show
 from .parameters import defaults, find_notebook
 from .request import Layout, Request, prepare
+from .study_file import Study, StudyError, read_study_file, study_path
 from .target import PLAIN, UNCHANGED, Target
-
-
-class StudyError(ValueError):
-    """A study file is missing or wrong; the message has the file, the key and the allowed values."""
-
-    exit_code = 2
-
-
-class RunsFailed(RuntimeError):
-    """Some runs of a study are not complete; the message names them."""
-
-    exit_code = 1
-
-
-class Study(Strict):
-    """A study file's content."""
-
-    title: str
-    about: str = ""
-    repeats: PositiveInt = 1
-    precision: PositiveFloat | None = None
-    at_most: PositiveInt = 8
-    minutes: PositiveFloat | None = None
-    parameters: dict[str, Any] = Field({})
-    series: list[Series] = Field([])
-    ablation: Ablation | None = Field(None, alias="ladder")
-    ladder_of: str = ""
-    chapters: list[ReportChapter] = Field([])
-    targets: Targets = Targets()
-
-    @model_validator(mode="after")
-    def _runs_something(self) -> Study:
-        if self.ablation and self.ladder_of:
-            raise ValueError("a study has a [ladder] or a `ladder_of`, not both")
-        if not (self.series or self.ablation or self.ladder_of):
-            raise ValueError("nothing to run: a study has [[series]], a [ladder] or a `ladder_of`")
-        return self
 
 
 @dataclass(frozen=True)
@@ -258,34 +209,6 @@ class Plan:
         return False
 
 
-def read_study_file(name: str) -> Study:
-    """The study `name`, of `paths.study_files`, or the study file at that path.
-
-    Raises:
-        StudyError: no such study, or a wrong file.
-    """
-    study = _file(name)
-    if not study.ladder_of:
-        return study
-    if not (ablation := _file(study.ladder_of).ablation):
-        raise StudyError(f"{name}: ladder_of: the study {study.ladder_of!r} has no [ladder]")
-    return study.model_copy(update={"ablation": ablation})
-
-
-def _path(name: str) -> Path:
-    return paths.study_files().get(name, Path(name))
-
-
-def _file(name: str) -> Study:
-    known_studies = paths.study_files()
-    if not name.endswith(".toml") and name not in known_studies:
-        raise StudyError(f"no study {name!r}: {toml_config.hint(name, known_studies)} (or give a path to a .toml)")
-    try:
-        return toml_config.read_toml(_path(name), Study, StudyError)
-    except FileNotFoundError:
-        raise StudyError(f"no file {name}") from None
-
-
 def plan(
     name: str,
     target: Target | None = None,
@@ -342,7 +265,7 @@ def plan(
                     hardware=target.hardware, needs_data=needs_data, imports=not target.in_container,
                 )  # fmt: skip
             except ConfigError as error:
-                elsewhere = _path(name).parent.absolute()
+                elsewhere = study_path(name).parent.absolute()
                 remedy = (
                     f"; {configuration.notebook} is in {elsewhere}: run this there"
                     if (elsewhere / configuration.notebook).is_file() and elsewhere != Path.cwd()
@@ -356,7 +279,7 @@ def plan(
                 points.append(Point(series, layout.ranks, repeat, request))
     points.sort(key=lambda point: point.repeat)
     command = target.command.replace("STUDY", shlex.quote(name), 1)
-    return Plan(index_name, command, _described(study, target), target, points, missing, _path(name))
+    return Plan(index_name, command, _described(study, target), target, points, missing, study_path(name))
 
 
 def _described(study: Study, target: Target) -> Study:
@@ -491,59 +414,3 @@ def _forecast(point: Point, target: Target) -> dict[str, Any]:
         "steps": config.steps_per_epoch or (train and train // parameters["global_batch"]),
         "evaluations": -(-config.epochs // every) if every else 0,
     }
-
-
-def execute(
-    name: str,
-    target: Target,
-    *,
-    cold: bool = False,
-    further: Mapping[str, int] = MappingProxyType({}),
-    **again: Any,
-) -> str:
-    """Run the missing runs on this machine, and with `again` those of `Plan.to_do`; return the study's name. `further`: as of `plan`.
-
-    Those of a repeat take turns (`turns`), one repeat after another. A run that fails does not end the study; one that another
-    process here measures is waited for. All ranks are forked from one forkserver, unless `cold`.
-
-    Raises:
-        StudyError: as `plan`, or no run is possible here.
-        RunsFailed: after all others are complete.
-        RunStopped: a signal stopped this process; the other runs are not started.
-    """
-    study_plan = plan(name, target, further=further)
-    study_plan.require_points("this machine")
-    requests = study_plan.requests
-    todo = study_plan.to_do(**again)
-    complete = sum(request.state == "complete" for request in requests)
-    show(
-        f"{study_plan.study.title}: {counted(len(requests), 'run')}, {complete} complete, {len(todo)} to do",
-        *study_plan.impossible,
-    )
-    if not (again.get("redo") or again.get("outdated")):
-        show(*study_plan.changes())
-    study_plan.write()
-    begun = time.monotonic()
-    failed = []
-    done = 0
-    place = Place(cold=cold)
-    for group in measure.groups(todo):
-        pace = (time.monotonic() - begun) / done if done else 0.0
-        left = f", about {pace * (len(todo) - done) / 60:.1f} min left" if pace else ""
-        several = len(group) > 1
-        last = f" to {done + len(group)}" if several else ""
-        what = f"in turn: repeat {group[0].config.repeat}" if several else group[0].run_id
-        show(f"[{done + 1}{last} of {len(todo)}{left}] {what}")
-        for request, error in measure.together(group, place) if several else measure.alone(group[0], place):
-            if error.exit_code == signals.exit_code(signal.SIGTERM):  # before the run could be stopped in order
-                raise error
-            failed.append((request, str(error).partition("\n")[0]))
-            show(f"not complete: {error}")
-        done += len(group)
-    if failures := [f"  {why}" for request, why in failed if request.state != "complete"]:
-        summary = (
-            f"{len(failures)} not complete, of {counted(len(todo), 'run')}; correct the cause, then repeat the command "
-            f"(`hpc report {study_plan.name}` shows the others):"
-        )
-        raise RunsFailed("\n".join([summary, *failures]))
-    return study_plan.name

@@ -29,6 +29,7 @@ from hpc_utils.records import atomic
 from . import job_environment, measure, slurm_commands, study, turns
 from .cluster import Cluster, ClusterError, NodeType, file
 from .request import Layout, Request, prepare
+from .study_file import StudyError
 from .target import PLAIN, Target, Variant
 
 SELECTION = ("variant", "only", "in_turn")  # options of `draft` that a submission keeps
@@ -306,7 +307,7 @@ def draft(
     plan.require_points(cluster.title)
     if in_turn and not any(map(turns.takes_turns, plan.requests)):
         alone = "scripts, and runs with a profiler, a monitor, workers of a loader or limited links"
-        raise study.StudyError(f"{plan.name}: --turns has no effect: {alone} are measured alone")
+        raise StudyError(f"{plan.name}: --turns has no effect: {alone} are measured alone")
     missing = plan.to_do(**again)
     run_ids = {r.run_id for r in plan.requests}
     complete = {r.run_id for r in plan.requests if r.state == "complete"} - {r.run_id for r in missing}

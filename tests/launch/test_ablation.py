@@ -9,6 +9,7 @@ import pytest
 from hpc_utils import datasets, paths, provenance
 from hpc_utils.launch import study as studies
 from hpc_utils.launch.cluster import Overrides
+from hpc_utils.launch.study_file import StudyError, read_study_file
 from hpc_utils.launch.target import Target
 from hpc_utils.records import read_study
 
@@ -37,7 +38,7 @@ name = "layout"
 parameters = { channels_last = true }
 about = "pixels beside their channels"
 """
-SHIPPED = [name for name in paths.study_files() if studies.read_study_file(name).ablation]
+SHIPPED = [name for name in paths.study_files() if read_study_file(name).ablation]
 TEXTBOOK = {"loader": "workers", "loader_workers": 0, "channels_last": False, "fused_optimizer": False,
             "precision": "fp32", "compile": "off", "parallel": "none", "pin_memory": True}  # fmt: skip
 
@@ -111,7 +112,7 @@ def test_a_place_changes_the_plain_loop_and_no_step(write) -> None:
     ],
 )  # fmt: skip
 def test_a_wrong_ablation_is_refused(write, wrong: str, message: str) -> None:
-    with pytest.raises(studies.StudyError, match=message):
+    with pytest.raises(StudyError, match=message):
         studies.plan(write(wrong))
 
 

@@ -14,6 +14,7 @@ from hpc_utils.config import ConfigError
 from hpc_utils.launch import local
 from hpc_utils.launch import study as studies
 from hpc_utils.launch.request import Layout, prepare
+from hpc_utils.launch.study_file import StudyError
 from hpc_utils.records.folder import read_json
 
 from .conftest import Bench
@@ -240,7 +241,7 @@ def test_a_study_whose_script_is_beside_its_file_says_where_to_run_it(
 ) -> None:
     (here / "elsewhere").mkdir()
     monkeypatch.chdir(here / "elsewhere")
-    with pytest.raises(studies.StudyError, match=f"is in {here}"):
+    with pytest.raises(StudyError, match=f"is in {here}"):
         studies.plan(str(study))
 
 

@@ -20,6 +20,7 @@ from hpc_utils.launch import slurm_commands, status, submit
 from hpc_utils.launch import study as studies
 from hpc_utils.launch.cluster import Overrides
 from hpc_utils.launch.request import Layout, prepare
+from hpc_utils.launch.study_file import StudyError
 from hpc_utils.launch.submit import ARRAY, Submission, _groups, queued, read_task, submissions, write_points
 from hpc_utils.launch.target import Target, Variant
 from hpc_utils.provenance.gpu import Gpu
@@ -179,7 +180,7 @@ def test_a_cluster_changes_the_parameters_of_some_series(write) -> None:
         configs = [(point.series, point.request.config) for point in studies.plan(write(GOOD), target).points]
         assert {config.steps_per_epoch for series, config in configs if series == "weak"} == {weak}
         assert {series for series, config in configs if config.lr == 0.5} == {"weak"}
-    with pytest.raises(studies.StudyError, match="strnog"):
+    with pytest.raises(StudyError, match="strnog"):
         studies.plan(write(GOOD), Target("there", overrides=Overrides(parameters_of={"strnog": {"lr": 0.5}})))
 
 
@@ -279,7 +280,7 @@ def test_the_reading_side_knows_the_study_by_its_index(write, tmp_path: Path) ->
 )  # fmt: skip
 def test_a_wrong_file_is_refused_by_file_key_and_what_is_allowed(write, wrong: str, message: str) -> None:
     path = write(wrong)
-    with pytest.raises(studies.StudyError, match=message):
+    with pytest.raises(StudyError, match=message):
         studies.plan(path)
 
 
@@ -479,7 +480,7 @@ def test_only_the_chosen_runs_are_to_do(write) -> None:
     two = plan.to_do(only={"ranks": [2], "series": ["weak"]})
     assert {(r.layout.ranks, r.config.batch_per_device) for r in two} == {(2, 64)} and len(two) < len(plan.to_do())
     for name, value, message in (("ranks", 64, "ranks=64; it is 1 or 2"), ("rank", 2, "no rank: did you mean ranks")):
-        with pytest.raises(studies.StudyError, match=message):
+        with pytest.raises(StudyError, match=message):
             plan.to_do(only={name: [value]})
 
 

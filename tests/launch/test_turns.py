@@ -17,6 +17,7 @@ import pytest
 from hpc_utils import provenance, records
 from hpc_utils.launch import local, study, turns
 from hpc_utils.launch.request import Layout, prepare
+from hpc_utils.launch.study_run import execute
 from hpc_utils.launch.target import Target
 from hpc_utils.provenance import nvml
 from hpc_utils.records.folder import read_json, state
@@ -213,7 +214,7 @@ def test_what_could_disturb_or_be_disturbed_takes_no_turns(here: Bench, paramete
 def test_without_memory_for_another_run_the_others_are_measured_alone(here: Bench, monkeypatch) -> None:
     free = iter([[100, 100], [100, 50]])  # of the machine, and of a GPU
     monkeypatch.setattr(turns, "_free_memory", lambda: next(free))
-    study.execute(study_file(here, FAULTY), Target.here())
+    execute(study_file(here, FAULTY), Target.here())
     assert [state(run) for run in here.runs] == ["complete"] * 3
     (first,) = with_turns(here)
     assert set(rounds(first).place) == {1}
