@@ -44,7 +44,8 @@ def main(arguments: list[str]) -> int:
 
 def _runner(options: Options) -> Runner:
     """Raises OSError or RuntimeError if the launcher's store cannot be reached."""
-    from hpc_utils.doctor.runner import Mailbox, Runner  # imports torch, which takes seconds
+    from hpc_utils.doctor.mailbox import Mailbox  # imports torch, which takes seconds
+    from hpc_utils.doctor.runner import Runner
 
     return Runner(Context.from_environment(options, Mailbox.connect(options.seconds / 2)))
 

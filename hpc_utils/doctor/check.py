@@ -18,7 +18,7 @@ from hpc_utils import provenance
 if TYPE_CHECKING:
     from hpc_utils.train.ranks import Ranks
 
-    from .runner import Mailbox
+    from .mailbox import Mailbox
 
 SECONDS = 120.0  # for all checks together
 Facts = dict[str, Any]  # JSON-serializable: what one rank measured

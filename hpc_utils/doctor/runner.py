@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import os
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
-
-import torch.distributed as dist
 
 from . import collectives, cpu, environment, gpu, nccl, network, speed, storage
 from .check import (
@@ -34,7 +28,6 @@ from .process import run_with_timeout
 
 START = 40.0  # s of the usual two minutes that ranks have to start: a shared file system serves Python slowly
 GRACE = 2.0  # s that an answer may be late
-POLL = 0.02  # s between two reads of the store
 RESERVE = 3.0  # s kept for the report
 
 DISK = {
@@ -77,48 +70,6 @@ CHECKS = (
         speed.measure_compute, [speed.judge_compute, speed.judge_clocks, speed.judge_load], 15, collective=True, **GPU
     ),
 )
-
-
-class Mailbox:
-    """JSON values in the launcher's key-value store.
-
-    The process group is not used, because it is checked itself and may hang. Every wait has a timeout.
-    """
-
-    def __init__(self, store: dist.Store) -> None:
-        self._store = dist.PrefixStore("doctor", store)
-
-    @classmethod
-    def connect(cls, seconds: float) -> Mailbox:
-        """To the store that torchrun serves; a private one without a launcher.
-
-        Raises:
-            OSError, RuntimeError: the store cannot be reached within `seconds`.
-        """
-        if int(os.environ.get("WORLD_SIZE", 1)) == 1:
-            return cls(dist.HashStore())
-        return cls(next(dist.rendezvous("env://", timeout=timedelta(seconds=seconds)))[0])
-
-    def put(self, key: str, value: Any) -> None:
-        self._store.set(key, json.dumps(value))
-
-    def get(self, key: str, seconds: float) -> Any:
-        """Raises TimeoutError if no rank puts `key` within `seconds`."""
-        end = time.monotonic() + seconds
-        while not self._store.check([key]):
-            if time.monotonic() > end:
-                raise TimeoutError(f"no value of {key} within {seconds:.0f} s")
-            time.sleep(POLL)
-        return json.loads(self._store.get(key))
-
-    def collect(self, topic: str, ranks: Iterable[int], seconds: float) -> dict[int, Any]:
-        """{rank: value of `<topic>/<rank>`} of the ranks that put one within `seconds`."""
-        end = time.monotonic() + seconds
-        received = {}
-        for rank in ranks:
-            with suppress(TimeoutError):
-                received[rank] = self.get(f"{topic}/{rank}", end - time.monotonic())
-        return received
 
 
 class Runner:

@@ -27,7 +27,8 @@ from hpc_utils.doctor.check import (
     unknown,
     worst_of,
 )
-from hpc_utils.doctor.runner import CHECKS, Mailbox, Runner
+from hpc_utils.doctor.mailbox import Mailbox
+from hpc_utils.doctor.runner import CHECKS, Runner
 
 from .conftest import seen
 

@@ -16,7 +16,7 @@ import torch.distributed as dist
 
 from hpc_utils.doctor import storage
 from hpc_utils.doctor.check import Context, Options, Verdict
-from hpc_utils.doctor.runner import Mailbox
+from hpc_utils.doctor.mailbox import Mailbox
 
 from .conftest import alone, seen
 
