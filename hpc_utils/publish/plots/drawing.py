@@ -200,7 +200,7 @@ def ranks_axis(axes: Axes, worlds: Iterable[int]) -> None:
     """The number of ranks along x, with a tick for each of `worlds`, or seven of them."""
     worlds = sorted(set(worlds))
     log_axis(axes.xaxis, worlds[:: ceil(len(worlds) / 7)])
-    axes.set_xlim(worlds[0] * 0.88, worlds[-1] * 1.14)
+    axes.set_xlim(worlds[0] * 0.84, worlds[-1] * 1.19)
     axes.set_xlabel("ranks")
 
 
@@ -228,7 +228,7 @@ def finished(figure: Figure, note: str = "") -> Figure:
         width = figure.get_figwidth()
         widths = [0.45 + 0.06 * len(name) for name in names]  # inches
         columns = len(names) if sum(widths) < width else max(1, int(width / max(widths)))
-        further = max(0, ceil(len(handles) / columns) - 2)
+        further = ceil(len(handles) / columns) - 1
         figure.set_figheight(figure.get_figheight() + 0.17 * further)
         look = {"handlelength": 1.8, "columnspacing": 1.2}
         figure.legend([handles[name] for name in names], names, loc="outside upper center", ncols=columns, **look)

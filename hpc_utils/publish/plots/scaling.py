@@ -112,7 +112,7 @@ def _curves(table: pd.DataFrame, *columns: str, targets: Targets | None = None) 
         for first in range(0, len(curves), style.CURVES)
     ]
     works = table.groupby(["workload", "dataset"], dropna=False).ngroups
-    figure, grid = drawing.wrapped(len(panels), len(columns), height=1.75)
+    figure, grid = drawing.wrapped(len(panels), len(columns), height=1.95)
     for line, column in zip(grid, columns, strict=True):
         for axes, (kind, batch, curves) in zip(line, panels, strict=True):
             rows = pd.concat([points for *_, points in curves])
@@ -169,7 +169,7 @@ def _lines(axes: Axes, configurations: list[Curve], column: str, power: float | 
     """Every configuration's `column` with its interval, side by side, and the ideal."""
     for number, (label, look, points) in enumerate(configurations):
         first = points.iloc[0]
-        aside = 1 + min(0.04, 0.2 / len(configurations)) * (number - (len(configurations) - 1) / 2)
+        aside = 1 + min(0.06, 0.25 / len(configurations)) * (number - (len(configurations) - 1) / 2)
         turns = points.groupby("world_size").cumcount()  # a rank count's other layouts are not on the line
         places = points.world_size * (aside + BESIDE * turns)
         for on_line, options in ((turns == 0, {"label": label}), (turns > 0, {"linestyle": "none"})):
