@@ -432,7 +432,7 @@ is an efficiency of at least {100 * recommend.EFFICIENT:.0f} %. Device-hours and
 
 
 def _bases(options: pd.DataFrame, keys: list[str]) -> list[pd.Series]:
-    """Of each option that whose devices its efficiency counts, as `cost.to_finish` does: the smallest, `keys` equal."""
+    """Of each option that whose devices its efficiency counts: the smallest, `keys` equal."""
     options = options.reset_index(drop=True)
     kinds = points.number(options, keys)
     ordered = options.assign(grouped=options.parallel != "none").sort_values(["world_size", "grouped", "seconds"])

@@ -16,7 +16,7 @@ from hpc_utils.records import Records
 
 from . import scaling, stats
 from .decide import Verdict, decide
-from .points import PAUSES, POINT, SAME, gather, number, on_every_link, unprofiled
+from .points import PAUSES, POINT, SAME, gather, number, unprofiled
 from .table import tabled
 
 HOUR, KWH = 3600, 3.6e6  # s; J
@@ -26,7 +26,7 @@ KEYS = [*SAME, *POINT]  # equal in the repeats of a configuration
 # What a configuration takes; each has its 95 % interval in <name>_low and <name>_high.
 MEASURES = ["epochs", "seconds", "wall_seconds", "device_hours", "core_hours", "node_hours", "cost", "energy_kwh"]
 HOURLY = ("device_hours", "core_hours", "node_hours", "cost")  # these grow with wall_seconds
-COLUMNS = [*KEYS, *stats.columns(*MEASURES), "unit", "epoch_seconds", "efficiency", "repeats", "runs"]
+COLUMNS = [*KEYS, *stats.columns(*MEASURES), "unit", "epoch_seconds", "repeats", "runs"]
 WORTH = {Verdict.MET: "good value", Verdict.MISSED: "diminishing returns", Verdict.UNDECIDED: "undecided"}
 BENEFIT = ["device_hours", "cost", "unit", *stats.columns("dearer", "added"), "verdict"]
 
@@ -120,7 +120,7 @@ def summary(records: Records, study: str = "") -> pd.DataFrame:
 @tabled(
     "cost",
     "What equal work takes, by configuration.",
-    "workload precision parallel nodes ranks_per_node global_batch wall_seconds device_hours cost efficiency",
+    "workload precision parallel nodes ranks_per_node global_batch wall_seconds device_hours cost",
     measure="cost",
 )
 def to_finish(
@@ -132,8 +132,7 @@ def to_finish(
     Equal samples are not equal learning where the global batch differs.
 
     Columns: `KEYS`; the `MEASURES` of `per_run`, each the median over repeats with <name>_low, <name>_high, its 95 %
-    interval (NaN for a single run); unit; epoch_seconds; efficiency: device-seconds of T of the configuration with the
-    fewest devices, all else equal, over this one's; repeats; runs (ids).
+    interval (NaN for a single run); unit; epoch_seconds; repeats; runs (ids).
     """
     spent = per_run(unprofiled(runs), epochs, prices)
     factor = (work or spent.samples.mode().max()) / spent.samples
@@ -142,8 +141,7 @@ def to_finish(
     grown = {name: spent[name] * factor for name in ("epochs", "seconds", "energy_kwh")}
     grown |= {name: spent[name] * wall / spent.wall_seconds for name in HOURLY}
     table = gather(spent.assign(**grown, wall_seconds=wall), MEASURES, ["unit"])
-    table = table.assign(epoch_seconds=table.seconds / table.epochs)
-    return table.assign(efficiency=_efficiency(table))[COLUMNS]
+    return table.assign(epoch_seconds=table.seconds / table.epochs)[COLUMNS]
 
 
 def pareto(table: pd.DataFrame, cost: str) -> pd.DataFrame:
@@ -161,18 +159,6 @@ def currency(table: pd.DataFrame) -> tuple[str, str]:
     if table.unit.nunique() == 1 and table.cost.notna().all():
         return "cost", table.unit.iloc[0]
     return "device_hours", "device-hours"
-
-
-def _efficiency(table: pd.DataFrame) -> pd.Series:
-    """Device-seconds of the quickest of the smallest configurations (without a group, where there is one) over each row's own,
-    where all of `SAME` is equal."""
-    linked = on_every_link(
-        table.assign(device_seconds=table.seconds * table.world_size, grouped=table.parallel != "none")
-    )
-    linked = linked.sort_values(["world_size", "grouped", "device_seconds"])
-    first = linked.groupby(number(linked, SAME)).device_seconds.transform("first")
-    ratios = first / linked.device_seconds
-    return ratios[~ratios.index.duplicated()]
 
 
 @tabled(

@@ -45,7 +45,7 @@ def recommend(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     Columns: purpose (development, production, fastest, cheapest, simplest), reason, caveat ("" if there is none), verdict
     ("decided", "undecided", "the only one"); ratio with its interval: time (or price) of the next best configuration over
     this one's, of the simplest its time over that of the fastest; `cost.KEYS`, `cost.MEASURES` (without intervals),
-    epoch_seconds, efficiency, repeats.
+    epoch_seconds, repeats.
     """
     money, unit = currency(table)
     measured = gather(unprofiled(runs), ["throughput"])
@@ -98,12 +98,11 @@ def recommend(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     ):
         chosen = choice.row
         epoch = f"{_duration(chosen.epoch_seconds)} an epoch, " * (purpose == "development")
-        reason += f": {epoch}{_duration(chosen.seconds)} and {chosen.seconds * chosen.price:.3g} {unit} of training for equal work, "
-        reason += f"{chosen.efficiency:.0%} efficient"
+        reason += f": {epoch}{_duration(chosen.seconds)} and {chosen.seconds * chosen.price:.3g} {unit} of training for equal work"
         caveat = "a single run: its variation is not known" if chosen.repeats == 1 else ""
         answer = {"purpose": purpose, "reason": reason, "caveat": caveat, "verdict": choice.verdict}
         answer |= choice.ratio.columns("ratio")
-        rows.append(answer | chosen[[*KEYS, *MEASURES, "epoch_seconds", "efficiency", "repeats"]].to_dict())
+        rows.append(answer | chosen[[*KEYS, *MEASURES, "epoch_seconds", "repeats"]].to_dict())
     return pd.DataFrame(rows)
 
 
