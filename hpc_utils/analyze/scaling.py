@@ -34,8 +34,8 @@ FIXED = {"strong": "global_batch", "weak": "batch_per_device"}
 PLACE = ["parallel", "nodes", "ranks_per_node", "world_size", "layout", "global_batch", "batch_per_device"]
 LINE = [*SAME, *CURVE, "baseline"]  # equal for all points of a drawn line
 BEHIND = ["runs", "runs_base"]  # ids of a point's runs, and of those of its baseline
-# Equal for configurations with a common reference.
-COMPARED = ["workload", "dataset", "device", "device_name", "hardware_id"]
+# Equal for configurations with a common reference. Another number of the model's parameters is another model.
+COMPARED = ["workload", "dataset", "parameters", "device", "device_name", "hardware_id"]
 GAIN = stats.columns("speedup", "efficiency")
 ROUNDS = ["rounds", *stats.Spread._fields]
 RATIO = [*stats.columns("ratio"), "repeats"]
@@ -157,7 +157,7 @@ def outcome(runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
 def comparison(runs: pd.DataFrame, epochs: pd.DataFrame, reference: str = "") -> pd.DataFrame:
     """One row per configuration without a profiler: what a reader compares.
 
-    `reference`: a run; by default, and for other tasks and devices than its own, the slowest configuration of one process in fp32, or
+    `reference`: a run; by default, and for other tasks, models and devices than its own, the slowest configuration of one process in fp32, or
     what is nearest to that.
 
     Columns: as of `points.gather`; device_bytes; speedup, speedup_low, speedup_high: throughput over that of the reference (NaN: either is not

@@ -89,6 +89,13 @@ def test_all_speed_ups_of_a_task_are_over_one_reference_the_stated_one_if_there_
     assert found[found.is_reference].precision.tolist() == ["fp16"] and 0.25 in found.speedup.tolist()
 
 
+def test_another_model_has_a_reference_of_its_own() -> None:
+    wide = {"parameters": 4000, "settings": 'workload_args={"width": 96}'}
+    runs = pd.DataFrame([run(1, 8.0, parallel="none", parameters=1000), run(1, 16.0, parallel="none", **wide)])
+    found = scaling.comparison(runs, runs[["run_id"]].assign(epoch=1, test_loss=1.0))
+    assert found.speedup.tolist() == [1, 1] and found.is_reference.all()
+
+
 def test_more_ranks_than_cores_stand_in_no_scaling_figure() -> None:
     runs = pd.DataFrame(
         [run(1, 8.0, parallel="none"), run(2, 5.0), run(4, 4.0, oversubscribed=True), run(8, 1.0, shared=True)]
