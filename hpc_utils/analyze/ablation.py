@@ -311,22 +311,22 @@ def process_group(runs: pd.DataFrame, study: StudyIndex) -> pd.DataFrame:
 @tabled(
     "across-ranks",
     "Whether several ranks learn as well as one (plain).",
-    "dataset precision parallel layout measure plain changed difference margin verdict",
+    "workload dataset precision global_batch parallel layout measure plain changed difference margin verdict",
     missing="`hpc study run accuracy`",
 )
 def across_ranks(runs: pd.DataFrame, epochs: pd.DataFrame, targets: Targets) -> pd.DataFrame:
     """As `Ladder.learnt`, several ranks with one rank of the same global batch and steps: one row per configuration and measure.
 
-    Columns: workload, dataset, precision, global_batch, parallel, layout; then as of `Ladder.learnt`, `plain` being one rank.
+    Columns: workload, dataset, precision, settings, global_batch, parallel, layout; then as of `Ladder.learnt`, `plain` being one rank.
     """
-    columns = ["workload", "dataset", "precision", "global_batch", "parallel", "layout"]
+    columns = ["workload", "dataset", "precision", "settings", "global_batch", "parallel", "layout"]
     rows = []
     runs = unprofiled(runs).merge(_final(epochs), on="run_id")
     for _, workload_runs in runs.groupby(number(runs, [*SAME, "global_batch", "steps_per_epoch"])):
         single = one_rank(workload_runs).set_index("repeat")
         several = workload_runs[workload_runs.world_size > 1].set_index("repeat")
         for layout, changed in several.groupby(["parallel", "nodes", "ranks_per_node"]):
-            configuration = {**changed.iloc[0][columns[:5]], "layout": "{1:g}x{2:g}".format(*layout)}
+            configuration = {**changed.iloc[0][columns[:-1]], "layout": "{1:g}x{2:g}".format(*layout)}
             rows += [configuration | row for row in _compared(changed, single, targets)]
     return pd.DataFrame(rows, columns=[*columns, *LEARNT[1:]])
 

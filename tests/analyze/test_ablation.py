@@ -241,3 +241,7 @@ def test_several_ranks_are_compared_with_one_seed_by_seed() -> None:
     assert strong.verdict.to_dict() == {"1x2": ablation.EQUAL, "1x4": ablation.DIFFERS}
     assert strong.difference.to_dict() == pytest.approx({"1x2": 0, "1x4": -0.02})
     assert len(strong.runs["1x4"]) == 6
+    two = pd.concat([runs, runs.assign(run_id=runs.run_id + "x", settings='workload_args={"width": 96}')])
+    table = ablation.across_ranks(two, pd.concat([epochs, epochs.assign(run_id=epochs.run_id + "x")]), Targets())
+    keys = ["settings", "global_batch", "layout", "measure"]
+    assert table.settings.nunique(dropna=False) == 2 and not table.duplicated(keys).any()
