@@ -7,6 +7,9 @@ measured batches log T is linear in log B; beyond them nothing is assumed.
 
 from __future__ import annotations
 
+import itertools
+import json
+import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -169,7 +172,9 @@ def command(curves: pd.DataFrame) -> str:
     if point.device == "cpu":
         cores = "cores_per_rank" if point.threads_per_rank < 1 else "threads_per_rank"
         options |= {"device": "cpu", cores: f"{point.threads_per_rank:g}"}
-    arguments = " ".join(f"-p {name}={value}" for name, value in options.items() if value != "" and name != "source")
+    texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in options.items()}
+    given = [["-p", f"{name}={text}"] for name, text in texts.items() if text and name != "source"]
+    arguments = shlex.join(itertools.chain(*given))
     batches = sorted({int(point.global_batch), *strong.batch_per_device[strong.batch == point.batch].astype(int)})
     return f"`hpc bench compute {arguments} --batches {','.join(map(str, batches))}`"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Iterable
 
 import numpy as np
@@ -147,6 +148,9 @@ def test_without_a_fitting_profile_the_command_that_measures_it_is_named() -> No
     options = "-p workload=cnn -p optimizer=adamw -p device=cpu -p cores_per_rank=0.14"
     assert ceiling.command(curves) == f"`hpc bench compute {options} --batches 96,384,768`"
     assert "hpc bench" not in ceiling.command(curves.iloc[:0])
+    own = curves.assign(workload="mine:net", settings='workload_args={"width": 64}, compile="default"')
+    words = shlex.split(ceiling.command(own).strip("`"))
+    assert "compile=default" in words and 'workload_args={"width": 64}' in words
 
 
 def test_one_h200_tells_how_512_images_scale_to_eight() -> None:
