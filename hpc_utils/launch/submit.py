@@ -175,8 +175,8 @@ def read_task(path: Path, number: int) -> list[Request]:
         request = prepare(Path(point["notebook"]), point["parameters"], Layout(*point["layout"]), needs_data=False)
         if request.run_id != point["run_id"]:
             raise ConfigError(
-                f"{path}: a point was submitted as {point['run_id']}, but here it is {request.run_id}: the notebook, "
-                f"the configuration's defaults or HPC_CLUSTER changed since; submit it again"
+                f"the code of {request.config.workload}, the notebook, the configuration's defaults or HPC_CLUSTER changed since "
+                f"{point['run_id']} was submitted: it is {request.run_id} by now; submit it again"
             )
         todo.append(replace(request, redo=point["redo"]))
     return todo

@@ -299,6 +299,9 @@ def test_a_task_finds_its_run_and_whether_it_is_to_be_measured_again(results: Pa
     write_points(tmp_path / "points.json", [asked[:1], asked])
     tasks = [read_task(tmp_path / "points.json", number) for number in (0, 1)]
     assert tasks == [asked[:1], asked]
+    write_points(tmp_path / "points.json", [[replace(asked[0], path=Path("cnn-of-former-code"))]])
+    with pytest.raises(ConfigError, match=r"the code of cnn.*since cnn-of-former-code was submitted"):
+        read_task(tmp_path / "points.json", 0)
     groups = _groups(asked[:1] * (ARRAY + 1), in_turn=False)
     assert [len(group.tasks) for group in groups] == [ARRAY, 1], "Slurm refuses larger arrays"
 
