@@ -250,8 +250,11 @@ def bottlenecks(predictions: pd.DataFrame) -> pd.DataFrame:
     return table[["kind", "gbit", "from_ranks", "to_ranks", *CITED]]
 
 
-def conclusions(accuracy: pd.DataFrame, limits: pd.DataFrame) -> Iterator[str]:
-    """Sentences on the model's predictions: `accuracy` as of `accuracy` by points, `limits` as of `efficiency_limits`."""
+def conclusions(summary: pd.DataFrame, accuracy: pd.DataFrame, limits: pd.DataFrame) -> Iterator[str]:
+    """Sentences on the model's predictions: `summary` as of `Validation`, `accuracy` as of `accuracy` by points, `limits` as of
+    `efficiency_limits`."""
+    for row in summary.itertuples():
+        yield f"The model is of {row.model}; runs of other workloads, settings and machines are not in it."
     for row in accuracy.itertuples():
         if row.points == "held out":
             yield (

@@ -87,7 +87,7 @@ def test_more_ranks_than_that_promise_nothing() -> None:
     }
     curve |= {"efficiency": [1, 0.9, 0.75], "efficiency_low": [1, 0.8, 0.59], "efficiency_high": [1, 1, 0.9]}
     below = validation.efficiency_limits(pd.DataFrame(curve | {"extrapolation": ""}), 0.7)
-    (sentence, _) = validation.conclusions(pd.DataFrame(), below)
+    (sentence, _) = validation.conclusions(pd.DataFrame(), pd.DataFrame(), below)
     assert below.below_from.tolist() == [16] and "at least" not in sentence
 
 
@@ -146,11 +146,13 @@ def test_bottlenecks_are_stretches_of_rank_counts(tested):
 
 def test_conclusions_are_a_sentence_a_held_out_group_and_a_curve(tested, accuracy) -> None:
     below = validation.efficiency_limits(tested.fitted.scaling("weak", 8, [2, 1024], gbit=0.3), 0.7)
-    first, second = validation.conclusions(accuracy.reset_index(), below)
+    summary = pd.DataFrame({"model": ["my_study:mlp (width=64)"]})
+    which, first, second = validation.conclusions(summary, accuracy.reset_index(), below)
+    assert "my_study:mlp (width=64)" in which
     assert f"{100 * accuracy.median_error['held out']:.1f} %" in first and "extrapolation" in second
-    _, untested = validation.conclusions(pd.DataFrame(), below)
+    *_, untested = validation.conclusions(summary, pd.DataFrame(), below)
     assert "not validated" in untested
-    assert not list(validation.conclusions(pd.DataFrame(), below[:0]))
+    assert not list(validation.conclusions(pd.DataFrame(), pd.DataFrame(), below[:0]))
 
 
 # -- laws
