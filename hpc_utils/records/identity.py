@@ -30,8 +30,8 @@ TRAINED = ["workload", "dataset", "precision", "settings"]
 DEVICE = ["device", "device_name", "hardware_id", "threads_per_rank", "share_period", "link_gbit"]
 # The software, a change of which may change the times.
 CODE = ["torch"]
-# Points of one curve are equal in all of these; repeats of one point also in POINT.
-SAME = [*TRAINED, *DEVICE, "parameters", *CODE]
+# Points of one curve are equal in all of these; repeats of one point also in POINT. Data of a user's own may have grown since.
+SAME = [*TRAINED, *DEVICE, "parameters", "train_samples", *CODE]
 POINT = ["parallel", "nodes", "ranks_per_node", "world_size", "global_batch", "batch_per_device", "steps_per_epoch"]
 # The part of SAME that a plan has before a run; `cores_per_rank` is the share of a core, 0 for whole cores.
 PLANNED = [*TRAINED, "hardware_id", "cores_per_rank"]

@@ -89,6 +89,14 @@ def test_all_speed_ups_of_a_task_are_over_one_reference_the_stated_one_if_there_
     assert found[found.is_reference].precision.tolist() == ["fp16"] and 0.25 in found.speedup.tolist()
 
 
+def test_runs_on_data_that_grew_in_between_are_not_repeats_of_one_configuration() -> None:
+    runs = study(strong={"1x2": 0.9}).assign(train_samples=1000)
+    grown = runs.assign(train_samples=runs.train_samples + 500 * (runs.repeat == 3))
+    found = scaling.efficiency(grown)
+    assert len(found) == 2 * len(scaling.efficiency(runs))
+    assert found.groupby("train_samples").repeats.max().to_dict() == {1000: 2, 1500: 1}
+
+
 def test_another_model_has_a_reference_of_its_own() -> None:
     wide = {"parameters": 4000, "settings": 'workload_args={"width": 96}'}
     runs = pd.DataFrame([run(1, 8.0, parallel="none", parameters=1000), run(1, 16.0, parallel="none", **wide)])
