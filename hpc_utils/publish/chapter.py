@@ -148,14 +148,14 @@ class Chapter:
 
     def display(self, data: pd.DataFrame, columns: str | Sequence[str] = (), *, missing: str = "") -> None:
         """Show a table without exporting it, or some of its `columns` (names separated by spaces), with units and intervals; of an
-        empty one what to measure (`missing`). Rows that differ in settings alone have these in front."""
+        empty one what to measure (`missing`). What else tells configurations apart, such as settings, stands in front."""
         if data.empty:
             self.not_measured(missing)
             return
         columns = columns.split() if isinstance(columns, str) else columns
         measure = _described(data).measure
         if columns and "settings" in data:
-            data, names = drawing.apart(data, [name for name in columns if name in ROW], ["settings"])
+            data, names = drawing.apart(data, [name for name in columns if name in ROW], identity.SAME)
             columns = [*names, *columns]
         html, text = tables.readable(data, columns, measure)
         display({"text/html": html, "text/plain": text}, raw=True)

@@ -56,7 +56,7 @@ def test_a_table_rests_on_the_runs_of_its_columns_or_of_its_caller(result_set: P
     assert found.frame("laptop-scaling-t").runs.tolist() == [f"{one} {other}", other]
 
 
-def test_settings_are_shown_where_nothing_else_tells_rows_apart(result_set: Path, monkeypatch) -> None:
+def test_settings_and_machines_are_shown_where_nothing_else_tells_rows_apart(result_set: Path, monkeypatch) -> None:
     shown = []
     monkeypatch.setattr("hpc_utils.publish.chapter.display", lambda formats, raw: shown.append(formats["text/plain"]))
     pair = pd.DataFrame(
@@ -67,6 +67,8 @@ def test_settings_are_shown_where_nothing_else_tells_rows_apart(result_set: Path
     chapter.display(pair.assign(kind=["strong", "weak"]), "kind value")
     assert [text.splitlines()[0].split() for text in shown] == [["settings", "kind", "value"], ["kind", "value"]]
     assert "epochs=2" in shown[0] and "seed" not in shown[0]
+    chapter.display(pair.assign(settings="defaults", device_name=["X", "Y"]), "kind value")
+    assert shown[-1].splitlines()[0].split() == ["device", "name", "kind", "value"]
 
 
 def test_a_set_without_runs_shows_a_committed_one_and_keeps_nothing(results: Path) -> None:
