@@ -131,7 +131,8 @@ class Submission(BaseModel):
 
 
 def submissions(study: str | None = None) -> list[Submission]:
-    """All submissions, oldest first; of one study, by its name or by the index's."""
+    """All submissions, oldest first; of one study, by its name, by the index's or by its file."""
+    study = Path(study).stem if study and study.endswith(".toml") else study
     stored_submissions = map(read_submission, sorted(paths.submissions().glob("*/submission.json")))
     return [submission for submission in stored_submissions if study in (None, submission.study, submission.index)]
 

@@ -510,6 +510,7 @@ def test_a_retry_submits_what_was_submitted(write, monkeypatch, tmp_path: Path, 
     first, again = ([task.run_id for task in one.tasks if task.run_id] for one in submissions())
     assert again == first and len(first) == {1: 4 + 1, 3: 2 + 1}[repeats] * repeats
     assert {one.index for one in submissions("m")} == {"m-cluster-cpu"} and not submissions("mine")
+    assert submissions("studies/m.toml") == submissions("m-cluster-cpu") == submissions("m")
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"study": "m"}', '{"study": "m", "unknown": 1}'])
