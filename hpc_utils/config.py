@@ -278,6 +278,10 @@ def _contradictions(c: RunConfig) -> Iterator[str]:
     def only_ddp(name: str) -> Fault:
         return name in changed and not ddp, f"{name} parallel", f"{name} is an option of DDP"
 
+    def only_ours(name: str) -> Fault:
+        why = f"{name} is an option of our images and networks; your own workload has its data, model and loss"
+        return name in changed and not ours, f"{name} workload", why
+
     faults: list[Fault] = [
         (ours and c.workload not in WORKLOADS, "workload",
          f"unknown: known are {', '.join(WORKLOADS)}, and your own as module:function"),
@@ -287,16 +291,10 @@ def _contradictions(c: RunConfig) -> Iterator[str]:
         (c.steps_per_epoch is None and c.lr_warmup_epochs > c.epochs, "lr_warmup_epochs epochs",
          "the warm-up is longer than the run"),
         (not ours and c.dataset and "dataset" in changed, "dataset workload", "your own workload provides its data"),
-        (not ours and c.loader != "host", "loader workload",
-         "this is an option for our images; your own workload provides its data"),
-        (not ours and c.cutout, "cutout workload", "this is an option for our images; your own code augments yours"),
         (c.cutout and not c.augment, "cutout augment", "cutout is an augmentation"),
         (c.cutout and c.image_size, "cutout image_size", "cutout belongs to small images of one size"),
         (c.flip != "random" and not (ours and c.augment), "flip augment", "this is an option of the augmentation of our images"),
         (c.flip != "random" and c.image_size, "flip image_size", "ImageNet's transforms draw their flips anew"),
-        (not ours and c.evaluate_mirrored, "evaluate_mirrored workload", "this is an option for our images"),
-        (not ours and c.image_size, "image_size workload",
-         "this is an option for our images; your own code transforms yours"),
         (ours and c.loader_workers and c.loader != "workers", "loader_workers loader",
          "this loader makes whole batches without workers; use loader=workers"),
         (not c.loader_workers and "prefetch_factor" in changed, "prefetch_factor loader_workers", "there are no workers"),
@@ -304,6 +302,7 @@ def _contradictions(c: RunConfig) -> Iterator[str]:
         (c.schedule != "step" and "step_size" in changed, "step_size schedule", "only schedule=step has a period"),
         (c.schedule not in ("step", "multistep") and "gamma" in changed, "gamma schedule",
          "only schedule=step and multistep have a factor"),
+        *map(only_ours, ("augment", "cutout", "evaluate_mirrored", "image_size", "label_smoothing", "loader", "stem")),
         only_ddp("comm_hook"),
         only_ddp("static_graph"),
         only_ddp("gradient_as_bucket_view"),
