@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pandas as pd
 from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter, LogLocator
 
 from hpc_utils.plural import counted
 from hpc_utils.publish.plots import drawing, style
@@ -38,11 +37,12 @@ def _labels(table: pd.DataFrame) -> pd.Series:
 def speedup(table: pd.DataFrame) -> Figure:
     """`table`: `analysis.configurations` of several ranks."""
     figure, ((axes,),) = drawing.panels(1, height=2.4)
-    labels = _labels(table)
-    offsets = 1 + 0.03 * pd.factorize(labels)[0]  # no interval hides another
-    rows = table.assign(place=table.world_size * offsets, framework=labels)
-    drawing.lines(axes, rows, "place", "speedup", "framework")
-    ends = [table.world_size.min(), table.world_size.max()]
+    table = table.assign(framework=_labels(table))
+    single = table.drop_duplicates("framework")[["framework"]].assign(world_size=1, speedup=1.0)
+    table = pd.concat([single, table], ignore_index=True)
+    offsets = 1 + 0.03 * pd.factorize(table.framework)[0]  # no interval hides another
+    drawing.lines(axes, table.assign(place=table.world_size * offsets), "place", "speedup", "framework")
+    ends = [1, table.world_size.max()]
     axes.plot(ends, ends, label="ideal", **style.IDEAL)
     drawing.ranks_axis(axes, table.world_size)
     drawing.log_axis(axes.yaxis)
@@ -54,9 +54,7 @@ def allreduce(table: pd.DataFrame) -> Figure:
     """A line for each library. `table`: `analysis.allreduces`."""
     figure, ((axes,),) = drawing.panels(1, height=2.4)
     drawing.lines(axes, table, "bytes", "allreduce_seconds", "library")
-    axes.set(xscale="log", yscale="log", xlabel="message")
-    axes.xaxis.set_major_locator(LogLocator(1000, numticks=5))
-    axes.xaxis.set_major_formatter(EngFormatter("B"))
+    drawing.message_axis(axes)
     return figure
 
 
@@ -71,7 +69,7 @@ def learning(table: pd.DataFrame) -> Figure:
     for number, framework in enumerate(FRAMEWORKS.values()):
         for _, rows in table[table.framework == framework].groupby("run_id"):
             axes.plot(rows.epoch, 100 * rows.test_accuracy, **style.series(number) | {"label": framework})
-    axes.axhline(99, **style.IDEAL)
+    axes.axhline(99, label="aim", **style.IDEAL)
     axes.set(xlabel="epoch", ylabel="test accuracy (%)", xticks=sorted(set(table.epoch)))
     return figure
 

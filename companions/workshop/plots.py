@@ -22,7 +22,7 @@ def throughput(table: pd.DataFrame) -> Figure:
     return drawing.scaling(curves, "world_size", "devices", "images")
 
 
-@charted("same-devices", "As many devices on one node and on several: throughput.")
+@charted("same-devices", "As many devices on one node and on several: throughput; right, its share of that on one node.")
 def same_devices(table: pd.DataFrame) -> Figure:
     """A bar for each configuration, its throughput over that of one node beside. `table`: `analysis.same_devices`."""
     figure, ((axes,),) = drawing.panels(1, height=0.5 + 0.3 * len(table))
@@ -33,7 +33,7 @@ def same_devices(table: pd.DataFrame) -> Figure:
     drawing.named_rows(axes, table.config)
     shares = [f"{100 * row.ratio:.0f} %" if row.nodes > 1 else "" for row in table.itertuples()]
     drawing.beside(axes, places, shares)
-    axes.set(xlabel="throughput (images/s); right: of one node's", xlim=(0, None))
+    axes.set(xlabel="throughput (images/s)", xlim=(0, None))
     return figure
 
 
@@ -74,5 +74,5 @@ def over_time(table: pd.DataFrame) -> Figure:
                 drawing.points(axes, device.seconds, device, column, color=style.BLUE, linewidth=0.8)
             axes.set(title=name, ylabel=quantity(column).title)
     for axes in grid[-1]:
-        axes.set(xlabel="s since the first sample", ylim=(0, None))
+        axes.set(xlabel="time since the first sample (s)", ylim=(0, None))
     return figure

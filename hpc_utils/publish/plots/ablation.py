@@ -101,7 +101,7 @@ def profile(parts: pd.DataFrame) -> Figure:
     return figure
 
 
-@charted("costs", "What each change gives in its place, and what it costs there.")
+@charted("costs", "What each change gives in its place, with its interval, and what it costs there: medians of memory and time.")
 def costs(gains: pd.DataFrame) -> Figure:
     """What each change gives the configuration before it, and its cost: memory, and time before training starts."""
     figure, (speed, memory, start) = _rows(max(len(gains), 2), 3)
@@ -139,8 +139,8 @@ def main_effects(table: pd.DataFrame) -> Figure:
     for axes, factor, effects in panels:
         drawing.points(axes, range(len(effects)), effects, "gain", **style.series(0))
         _levels(axes, effects.level, factor)
+        drawing.factor_axis(axes.yaxis, table[["gain"]])
     first, *_ = figure.axes
-    drawing.factor_axis(first.yaxis, table[["gain"]])
     first.set_ylabel("throughput over\nthe first value's")
     return figure
 

@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import AutoLocator, EngFormatter, FixedLocator, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
 from hpc_utils.analyze.points import SAME
 from hpc_utils.analyze.scaling import described
@@ -25,6 +25,8 @@ from ..quantities import quantity
 from . import style
 
 BARS = {"fmt": "none", "ecolor": style.ROLES["ink"], "elinewidth": 0.9}  # an interval on a bar
+FEWEST = 4  # ticks of a linear y axis
+MILLIONS = 1e5  # from here on, ticks of a logarithmic axis are in millions
 NEAR = 1.3  # a factor between two ticks whose numbers would overlap
 WIDEST = 1.6  # how far beyond all values an axis of factors follows their intervals
 
@@ -69,15 +71,16 @@ def points(
     label = drawn.title
     values = rows[column] / drawn.divisor
     below, above = (length / drawn.divisor for length in reach(rows, column))
+    interval = [below, above] if below.notna().any() else None
     if horizontal:
-        axes.errorbar(values, places, xerr=[below, above], **look)
+        axes.errorbar(values, places, xerr=interval, **look)
         axes.set_xlabel(label)
         return
     if band:
         axes.fill_between(places, values - below, values + above, color=look["color"], alpha=0.15, linewidth=0)
         axes.plot(places, values, **look)
     else:
-        axes.errorbar(places, values, yerr=[below, above], **look)
+        axes.errorbar(places, values, yerr=interval, **look)
     if axes.get_subplotspec().is_first_col():
         axes.set_ylabel(label)
 
@@ -167,12 +170,12 @@ def beside(axes: Axes, places: Iterable[float], texts: Iterable[str]) -> None:
 
 def log_axis(axis: Axis, ticks: Iterable[float] | None = None) -> None:
     """Logarithmic, with plain numbers at `ticks` (those that would overlap left out); by default at 1, 2 and 5 of each decade, at 1 of
-    many decades, or at round steps within one."""
+    many decades, or at round steps within a factor of five."""
     getattr(axis.axes, f"set_{axis.axis_name}scale")("log")
     low, high = axis.get_view_interval()
     locator = (
         LogLocator(subs=(1,) if high > 1000 * low else (1, 2, 5))
-        if high > 10 * low
+        if high > 5 * low
         else MaxNLocator(5, steps=[1, 2, 5, 10])
     )
     apart: list[float] = []
@@ -180,7 +183,7 @@ def log_axis(axis: Axis, ticks: Iterable[float] | None = None) -> None:
         if not apart or tick > NEAR * apart[-1]:
             apart.append(tick)
     axis.set_major_locator(FixedLocator(apart) if apart else locator)
-    axis.set_major_formatter(lambda value, _: number(value))
+    axis.set_major_formatter(lambda value, _: number(value) if value < MILLIONS else f"{value / 1e6:g} M")
     axis.set_minor_locator(NullLocator())
 
 
@@ -204,11 +207,21 @@ def ranks_axis(axes: Axes, worlds: Iterable[int]) -> None:
     axes.set_xlabel("ranks")
 
 
+def message_axis(axes: Axes) -> None:
+    """The size of a message along x, and a logarithmic y axis."""
+    axes.set(xscale="log", yscale="log", xlabel="message")
+    axes.minorticks_off()
+    axes.xaxis.set_major_locator(LogLocator(1000, numticks=5))
+    axes.xaxis.set_major_formatter(EngFormatter("B"))
+    axes.xaxis.set_minor_locator(LogLocator(10, numticks=20))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+
+
 def named_rows(axes: Axes, names: Iterable[str], **look: Any) -> None:
     """Named rows from top to bottom."""
     names = list(names)
     axes.set_yticks(range(len(names)), names, **look)
-    axes.invert_yaxis()
+    axes.set_ylim(len(names) - 0.5, -0.5)
     axes.grid(axis="y", visible=False)
 
 
@@ -216,9 +229,11 @@ def named_rows(axes: Axes, names: Iterable[str], **look: Any) -> None:
 
 
 def finished(figure: Figure, note: str = "") -> Figure:
-    """`figure` with one legend above all panels, arrows for intervals that leave them, and a note."""
+    """`figure` with enough ticks, one legend above all panels, arrows for intervals that leave them, and a note."""
     handles: dict[str, Any] = {}
     for axes in figure.axes:
+        if isinstance(locator := axes.yaxis.get_major_locator(), AutoLocator):
+            locator.set_params(min_n_ticks=FEWEST)
         _mark_cut_intervals(axes)
         if axes.get_legend() is None:
             for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):

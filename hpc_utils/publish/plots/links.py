@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pandas as pd
 from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter, LogLocator
 
 from hpc_utils.allreduce_cost import bandwidths
 from hpc_utils.analyze.compare import scaled
@@ -34,9 +33,6 @@ def allreduce(table: pd.DataFrame) -> Figure:
         for seconds, form in ((rows.allreduce_seconds, marks), (rows.modelled, line)):
             rates.plot(rows.bytes, bandwidths(rows.bytes, seconds, ranks)[1] / 1e9, **form)
     for axes in (times, rates):
-        axes.set(xscale="log", yscale="log", xlabel="message")
-        axes.xaxis.set_major_locator(LogLocator(base=100))
-        axes.xaxis.set_major_formatter(EngFormatter("B"))
-        axes.minorticks_off()
+        drawing.message_axis(axes)
     rates.set_ylabel("bus bandwidth (GB/s)")
     return figure

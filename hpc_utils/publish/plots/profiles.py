@@ -135,7 +135,7 @@ def promises(frame: pd.DataFrame) -> Figure:
     return figure
 
 
-@charted("roofline", "Kernels under what their GPU's memory and arithmetic allow.")
+@charted("roofline", "Kernels under what their GPU's memory and, where its peak is known, arithmetic allow.")
 def roofline(points: pd.DataFrame, bandwidths: Mapping[str, float], peaks: Mapping[str, float]) -> Figure:
     """The roofline (Williams, Waterman, Patterson 2009): operations/s against operations per byte of DRAM, a point for each kernel,
     a marker for each GPU.
@@ -170,5 +170,5 @@ def utilisation(samples: pd.DataFrame) -> Figure:
     for panel, column in zip(panels.flat, columns, strict=True):
         drawing.lines(panel, samples, "seconds", column, "device", marker=None)
         panel.set_ylim(0, max(1.1 * panel.dataLim.ymax, 1))  # a constant is not on the edge
-    panels.flat[-1].set_xlabel("s since the first sample")
+    panels.flat[-1].set_xlabel("time since the first sample (s)")
     return figure

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from textwrap import wrap
+from textwrap import fill, wrap
 from typing import Any
 
 import numpy as np
@@ -34,8 +34,9 @@ def throughput(table: pd.DataFrame) -> Figure:
     order = table.precision.map(precisions.index)
     # The place of a bar in its row; 0: the middle.
     turns = order.groupby(labels).rank() - (order.groupby(labels).transform("size") + 1) / 2
-    height = 0.8 / labels.value_counts().max()
-    figure, axes = plt.subplots(figsize=(style.PAGE, 0.75 + 0.48 * len(names)))
+    most = labels.value_counts().max()
+    height = 0.8 / most
+    figure, axes = plt.subplots(figsize=(style.PAGE, 0.75 + max(0.48, 0.18 * most) * len(names)))
     for number, precision in enumerate(precisions):
         rows = table[table.precision == precision]
         places = labels[rows.index].map(names.index) + turns[rows.index] * height
@@ -79,7 +80,7 @@ def learned(epochs: pd.DataFrame, runs: pd.DataFrame, metric: str) -> Figure:
             look = style.precision(precision) | {"label": precision}
             drawing.every_run(axes, chosen[chosen.precision == precision], "epoch", metric, **look)
         name = _layout(chosen.iloc[0]) + drawing.more(chosen.iloc[0], task)
-        axes.set(xlabel="epoch", title=name.replace(", ", "\n"))
+        axes.set(xlabel="epoch", title=fill(name, 36))
         axes.xaxis.get_major_locator().set_params(integer=True)
     return figure
 

@@ -57,7 +57,7 @@ def _panels(rank_timelines: Sequence[Timeline], frame: pd.DataFrame) -> Figure:
         axes.set_ylim(0.95 - len(rows), 1)
         axes.grid(visible=False)
         axes.set_title(label, loc="left", pad=2)
-    panels.flat[-1].set(xlabel="ms since the first event", xlim=(frame.ms.iloc[0], frame.ms.iloc[-1]))
+    panels.flat[-1].set(xlabel="time since the first event (ms)", xlim=(frame.ms.iloc[0], frame.ms.iloc[-1]))
     return drawing.finished(figure)
 
 
