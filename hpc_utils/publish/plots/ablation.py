@@ -139,9 +139,9 @@ def main_effects(table: pd.DataFrame) -> Figure:
     for axes, factor, effects in panels:
         drawing.points(axes, range(len(effects)), effects, "gain", **style.series(0))
         _levels(axes, effects.level, factor)
+    for axes, *_ in panels:
         drawing.factor_axis(axes.yaxis, table[["gain"]])
-    first, *_ = figure.axes
-    first.set_ylabel("throughput over\nthe first value's")
+    figure.axes[0].set_ylabel("throughput over\nthe first value's")
     return figure
 
 

@@ -169,15 +169,13 @@ def beside(axes: Axes, places: Iterable[float], texts: Iterable[str]) -> None:
 
 
 def log_axis(axis: Axis, ticks: Iterable[float] | None = None) -> None:
-    """Logarithmic, with plain numbers at `ticks` (those that would overlap left out); by default at 1, 2 and 5 of each decade, at 1 of
-    many decades, or at round steps within a factor of five."""
+    """Logarithmic, with plain numbers at `ticks` (those that would overlap left out); by default at 1, 2 and 5 of each decade, also
+    at 3 within one, at 1 of many, or at round steps within a factor of five."""
     getattr(axis.axes, f"set_{axis.axis_name}scale")("log")
     low, high = axis.get_view_interval()
-    locator = (
-        LogLocator(subs=(1,) if high > 1000 * low else (1, 2, 5))
-        if high > 5 * low
-        else MaxNLocator(5, steps=[1, 2, 5, 10])
-    )
+    spread = high / low
+    subs = (1,) if spread > 1000 else (1, 2, 5) if spread > 10 else (1, 2, 3, 5)
+    locator = LogLocator(subs=subs) if spread > 5 else MaxNLocator(5, steps=[1, 2, 5, 10])
     apart: list[float] = []
     for tick in sorted(set(() if ticks is None else ticks)):
         if not apart or tick > NEAR * apart[-1]:

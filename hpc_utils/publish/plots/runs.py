@@ -79,8 +79,8 @@ def learned(epochs: pd.DataFrame, runs: pd.DataFrame, metric: str) -> Figure:
         for precision in drawing.precisions(chosen):
             look = style.precision(precision) | {"label": precision}
             drawing.every_run(axes, chosen[chosen.precision == precision], "epoch", metric, **look)
-        name = _layout(chosen.iloc[0]) + drawing.more(chosen.iloc[0], task)
-        axes.set(xlabel="epoch", title=fill(name, 36))
+        differences = fill(drawing.more(chosen.iloc[0], task).removeprefix(", "), 36)
+        axes.set(xlabel="epoch", title=f"{_layout(chosen.iloc[0])}\n{differences}".strip())
         axes.xaxis.get_major_locator().set_params(integer=True)
     return figure
 
