@@ -22,7 +22,9 @@ def throughput(table: pd.DataFrame) -> Figure:
     return drawing.scaling(curves, "world_size", "devices", "images")
 
 
-@charted("same-devices", "As many devices on one node and on several: throughput; right, its share of that on one node.")
+@charted(
+    "same-devices", "As many devices on one node and on several: throughput; right, its share of that on one node."
+)
 def same_devices(table: pd.DataFrame) -> Figure:
     """A bar for each configuration, its throughput over that of one node beside. `table`: `analysis.same_devices`."""
     figure, ((axes,),) = drawing.panels(1, height=0.5 + 0.3 * len(table))

@@ -132,7 +132,7 @@ def to_finish(
     Equal samples are not equal learning where the global batch differs.
 
     Columns: `KEYS`; the `MEASURES` of `per_run`, each the median over repeats with <name>_low, <name>_high, its 95 %
-    interval (NaN for a single run); unit; epoch_seconds; repeats; runs (ids).
+    interval (NaN for a single run; of energy also if one of the runs had no counter); unit; epoch_seconds; repeats; runs (ids).
     """
     spent = per_run(unprofiled(runs), epochs, prices)
     factor = (work or spent.samples.mode().max()) / spent.samples
@@ -141,6 +141,8 @@ def to_finish(
     grown = {name: spent[name] * factor for name in ("epochs", "seconds", "energy_kwh")}
     grown |= {name: spent[name] * wall / spent.wall_seconds for name in HOURLY}
     table = gather(spent.assign(**grown, wall_seconds=wall), MEASURES, ["unit"])
+    uncounted = set(spent.run_id[spent.energy_kwh.isna()])
+    table.loc[[not uncounted.isdisjoint(runs) for runs in table.runs], stats.columns("energy_kwh")] = np.nan
     return table.assign(epoch_seconds=table.seconds / table.epochs)[COLUMNS]
 
 

@@ -84,7 +84,7 @@ def gather(runs: pd.DataFrame, measures: Sequence[str] = MEASURES, also: Sequenc
     throughput (sample/s); step_seconds (T of an optimizer step), epoch_seconds (T of an epoch) (s);
     peak_bytes, mean_bytes, mode_bytes (B a device, the largest over a run's ranks; mean and mode at the ends of
     steps), or other `measures`; each with `<measure>_low` and `<measure>_high`, and `<measure>_sample`, the `Sample` of its runs;
-    repeats; runs (their ids); and columns `also`, as the first run has them. NaN: a run did not record it, or a single run's interval.
+    repeats; runs (their ids); and columns `also`, as the first run has them. NaN: not recorded, or a single run's interval.
     """
     several = runs.world_size > 1  # one rank is on one node, recorded or not, without a link
     layout = {name: runs[name].where(several, 1) for name in ("nodes", "ranks_per_node")}
@@ -102,7 +102,7 @@ def gather(runs: pd.DataFrame, measures: Sequence[str] = MEASURES, also: Sequenc
     ]  # fmt: skip
     columns = {"layout": layouts, "runs": grouped.run_id.agg(tuple), "repeats": grouped.size()}
     for name in measures:
-        values = grouped[name].agg(lambda column: column.astype(float).tolist() if column.notna().all() else [])
+        values = grouped[name].agg(lambda column: column.dropna().astype(float).tolist())
         rounds = by_round(runs, name).groupby(runs.configuration).agg(list)
         columns[f"{name}_sample"] = list(map(Sample, values, rounds))
         quantity = metric if name == "value" else name

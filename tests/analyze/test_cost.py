@@ -74,6 +74,14 @@ def test_what_is_not_known_is_absent_and_not_zero() -> None:
     assert math.isnan(cost.total(runs, nothing)["energy_kwh"])
 
 
+def test_energy_rests_on_all_repeats_of_a_configuration() -> None:
+    runs, epochs = records({"world": 1, "seconds": 10.0}, {"world": 2, "seconds": 10.0}, repeats=3)
+    epochs.loc[0, "energy_joules"] = None
+    table = cost.to_finish(runs, epochs, PRICES).set_index("world_size")
+    assert table.repeats.tolist() == [3, 3] and table.seconds_low.notna().all()
+    assert table.filter(like="energy_kwh").isna().all(axis=1).to_dict() == {1: True, 2: False}
+
+
 def test_a_profiled_run_is_no_configuration_to_use() -> None:
     runs, epochs = records({"world": 1, "seconds": 1000.0}, {"world": 1, "seconds": 900.0, "profile": "torch"})
     assert cost.to_finish(runs, epochs, PRICES).seconds.tolist() == [1000]

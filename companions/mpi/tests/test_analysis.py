@@ -52,6 +52,8 @@ def test_configurations_stand_beside_ddp_and_their_own_one_rank(tmp_path: Path) 
     )
     assert found.over_ddp_low["mpi", 2, True] < 0.8 < found.over_ddp_high["mpi", 2, True]
     assert found.speedup["mpi", 2, True] == pytest.approx(1.6) and pd.isna(found.speedup["ddp", 2, True])
+    (axes,) = mpi_plots.speedup(found[found.speedup.notna()].reset_index()).figure.axes
+    assert axes.containers[0].lines[0].get_ydata()[0] == 1, "of one rank"
     two = found.loc["mpi", 2, True]
     assert (two.exposed_seconds, two.hidden_seconds) == pytest.approx((0.2, 0.1))
     assert sum(two[name] for name in mpi.TIMES) == pytest.approx(4.0), "the parts are the step"

@@ -101,7 +101,10 @@ def profile(parts: pd.DataFrame) -> Figure:
     return figure
 
 
-@charted("costs", "What each change gives in its place, with its interval, and what it costs there: medians of memory and time.")
+@charted(
+    "costs",
+    "What each change gives in its place, with its interval, and what it costs there: medians of memory and time.",
+)
 def costs(gains: pd.DataFrame) -> Figure:
     """What each change gives the configuration before it, and its cost: memory, and time before training starts."""
     figure, (speed, memory, start) = _rows(max(len(gains), 2), 3)

@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
-from matplotlib.ticker import AutoLocator, EngFormatter, FixedLocator, LogLocator, MaxNLocator, NullFormatter, NullLocator
+from matplotlib.ticker import AutoLocator, EngFormatter, FixedLocator, LogLocator, MaxNLocator, NullLocator
 
 from hpc_utils.analyze.points import SAME
 from hpc_utils.analyze.scaling import described
@@ -212,7 +212,7 @@ def message_axis(axes: Axes) -> None:
     axes.xaxis.set_major_locator(LogLocator(1000, numticks=5))
     axes.xaxis.set_major_formatter(EngFormatter("B"))
     axes.xaxis.set_minor_locator(LogLocator(10, numticks=20))
-    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.xaxis.set_minor_formatter("")
 
 
 def named_rows(axes: Axes, names: Iterable[str], **look: Any) -> None:

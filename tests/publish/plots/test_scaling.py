@@ -93,6 +93,14 @@ def test_efficiency_shows_both_baselines_and_the_targets(table) -> None:
     assert drawn["fp32 over no group"].get_fillstyle() == "full"
 
 
+def test_a_flat_panel_has_ticks_enough() -> None:
+    figure = plots.efficiency(scaling.efficiency(study(strong=CURVE))).figure
+    figure.canvas.draw()
+    (axes,) = figure.axes
+    low, high = axes.get_ylim()
+    assert sum(low <= tick <= high for tick in axes.get_yticks()) >= 4
+
+
 def test_a_panel_has_at_most_four_curves(runs: pd.DataFrame) -> None:
     """Of six configurations, each over two baselines."""
     parts = [runs.assign(torch=version) for version in ("2.6.0", "2.13.0")]
