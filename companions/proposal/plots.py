@@ -31,7 +31,7 @@ def gantt(plan: WorkPlan) -> Chart:
         axes.axvline(mark.end, color=colour, linewidth=0.6, linestyle=":", zorder=0)
         drawing.near(axes, mark.id, (mark.end, len(bars)), (-5, 0), ha="right")
     axes.set_xticks([month - 0.5 for month in months], months)
-    axes.set(xlim=(0, plan.months), xlabel="Month")
+    axes.set(xlim=(0, plan.months), xlabel="month")
     axes.invert_yaxis()
     axes.tick_params(length=0)
     axes.grid(False)
@@ -62,8 +62,8 @@ def models() -> Chart:
         if model.year == data.year.max():
             place = {"ha": "center", "xytext": (0, -12)}
         axes.annotate(model.name, (model.year, model.parameters / 1e9), textcoords="offset points", **place)
-    axes.set_yscale("log")
+    drawing.log_axis(axes.yaxis)
     axes.set(
-        xlabel="Year of publication", ylabel="Parameters (billions)", xlim=(data.year.min() - 1, data.year.max() + 1)
+        xlabel="year of publication", ylabel="parameters (billions)", xlim=(data.year.min() - 1, data.year.max() + 1)
     )
     return Chart(figure, data, "models", "Parameters of published networks, as their authors state them.")
