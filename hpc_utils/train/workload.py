@@ -174,12 +174,24 @@ class Loop(ABC):
 
 
 def means(sums: Mapping[str, float], samples: float, finish: Finish) -> dict[str, float]:
-    """Loss and metrics from `sums` (as of `Workload.sums`) over `samples`; NaN where nothing was counted."""
+    """Loss and metrics from `sums` (as of `Workload.sums`) over `samples`; NaN where nothing was counted.
+
+    Raises:
+        WorkloadError: the exponential of a mean overflows, as that of a diverged loss does.
+    """
     values = {}
     for name, total in sums.items():
+        if name.endswith(COUNT):
+            continue
         count = sums.get(name + COUNT, samples)
-        if not name.endswith(COUNT):
-            values[name] = finish.get(name, float)(total / count if count else math.nan)
+        mean = total / count if count else math.nan
+        try:
+            values[name] = finish.get(name, float)(mean)
+        except OverflowError:
+            raise WorkloadError(
+                f"the metric {name} overflows: its mean before `finish` is {mean:.4g}; the training diverges: try a smaller lr or "
+                "a longer warm-up"
+            ) from None
     return values
 
 

@@ -18,6 +18,7 @@ from hpc_utils.datasets import Images
 from hpc_utils.records.folder import read_json
 from hpc_utils.train import WorkloadError, train, vision
 from hpc_utils.train.resolve import resolve
+from hpc_utils.train.workload import means
 
 from . import tokens
 from .conftest import OUTSIDE
@@ -376,3 +377,9 @@ def test_the_models_are_the_papers(name: str, stem: str, shape: tuple, parameter
 @pytest.mark.parametrize("size", [8, 28, 32, 64])
 def test_the_small_cnn_takes_images_of_any_of_our_sizes(size: int) -> None:
     assert vision.small_cnn(1, 7, height=size)(torch.zeros(2, 1, size, size)).shape == (2, 7)
+
+
+def test_a_perplexity_that_overflows_says_that_training_diverges() -> None:
+    assert means({"perplexity": 4.0}, 2, {"perplexity": math.exp}) == {"perplexity": math.exp(2)}
+    with pytest.raises(WorkloadError, match="perplexity overflows"):
+        means({"perplexity": 4e3}, 2, {"perplexity": math.exp})
