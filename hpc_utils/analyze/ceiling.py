@@ -89,15 +89,29 @@ def planned(points: Iterable[Row], profiles: Iterable[Row], targets: Targets) ->
         points: as of `launch.study.forecast`. profiles: the first that fits a curve is taken.
     """
     profiles = list(profiles)
+    for curve in _planned_curves(points):
+        point = curve.get(targets.strong_ranks, curve[max(curve)])
+        profile = next((profile for profile in profiles if fits(profile, point)), None)
+        if profile:
+            yield _ceiling(point, profile, targets)
+
+
+def planned_command(points: Iterable[Row]) -> str:
+    """What measures the ceiling of the first strong curve of a plan; empty if it has none."""
+    curve = next(_planned_curves(points), None)
+    if curve is None:
+        return ""
+    point = curve[max(curve)]
+    return _bench(point, {point["global_batch"] / ranks for ranks in (1, *curve)})
+
+
+def _planned_curves(points: Iterable[Row]) -> Iterator[dict[int, Row]]:
+    """{ranks: point} of each strong curve of a plan."""
     curves = defaultdict(dict)
     for point in points:
         curve = tuple(point[name] for name in (*PLANNED, "threads_per_rank", "global_batch"))
         curves[curve][point["world_size"]] = point
-    for curve in curves.values():
-        point = curve.get(targets.strong_ranks, curve[max(curve)])
-        profile = next((profile for profile in profiles if fits(profile, point)), None)
-        if profile and len(curve) > 1:
-            yield _ceiling(point, profile, targets)
+    return (curve for curve in curves.values() if len(curve) > 1)
 
 
 def _ceiling(point: Row, profile: Row, targets: Targets) -> tuple[str, bool]:
@@ -168,15 +182,20 @@ def command(curves: pd.DataFrame) -> str:
     if strong.empty:
         return "runs of a global batch in one process without a group and on several ranks"
     point = strong.iloc[0]
+    batches = {point.global_batch, *strong.batch_per_device[strong.batch == point.batch]}
+    return _bench(point, batches)
+
+
+def _bench(point: Row, batches: Iterable[float]) -> str:
+    """The command that measures a step of `point` at these batches."""
     options = changed(computed_in(point))
-    if point.device == "cpu":
-        cores = "cores_per_rank" if point.threads_per_rank < 1 else "threads_per_rank"
-        options |= {"device": "cpu", cores: f"{point.threads_per_rank:g}"}
+    if point["device"] == "cpu":
+        threads = point["threads_per_rank"]
+        options |= {"device": "cpu", "cores_per_rank" if threads < 1 else "threads_per_rank": f"{threads:g}"}
     texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in options.items()}
     given = [["-p", f"{name}={text}"] for name, text in texts.items() if text and name != "source"]
     arguments = shlex.join(itertools.chain(*given))
-    batches = sorted({int(point.global_batch), *strong.batch_per_device[strong.batch == point.batch].astype(int)})
-    return f"`hpc bench compute {arguments} --batches {','.join(map(str, batches))}`"
+    return f"`hpc bench compute {arguments} --batches {','.join(f'{batch:.0f}' for batch in sorted(batches))}`"
 
 
 def _strong(curves: pd.DataFrame) -> pd.DataFrame:

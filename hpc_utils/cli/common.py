@@ -359,12 +359,17 @@ def run_links(request: Request, *, on_nodes: bool) -> Iterator[None]:
 
 
 def print_ceilings(plan: Plan) -> None:
-    """The ceiling of the plan's strong curves, with a warning where it is below the study's target."""
+    """The ceiling of the plan's strong curves, with a warning where it is below the study's target; if none is known for a
+    cluster, what measures it."""
     from hpc_utils.analyze import ceiling
     from hpc_utils.launch.study import forecast
     from hpc_utils.records import probes
 
-    for line, in_reach in ceiling.planned(forecast(plan), probes.read_everywhere("compute"), plan.study.targets):
+    points = forecast(plan)
+    ceilings = list(ceiling.planned(points, probes.read_everywhere("compute"), plan.study.targets))
+    if not ceilings and plan.target.cluster_file and (command := ceiling.planned_command(points)):
+        tell(f"hint: what computing alone allows is not measured; on one device: {command}")
+    for line, in_reach in ceilings:
         if in_reach:
             click.echo(line)
         else:

@@ -148,6 +148,8 @@ def test_without_a_fitting_profile_the_command_that_measures_it_is_named() -> No
     options = "-p workload=cnn -p optimizer=adamw -p device=cpu -p cores_per_rank=0.14"
     assert ceiling.command(curves) == f"`hpc bench compute {options} --batches 96,384,768`"
     assert "hpc bench" not in ceiling.command(curves.iloc[:0])
+    assert ceiling.planned_command(points()) == "`hpc bench compute -p workload=cnn --batches 64,256,512`"
+    assert not ceiling.planned_command(points(worlds=(8,)))
     own = curves.assign(workload="mine:net", settings='workload_args={"width": 64}, compile="default"')
     words = shlex.split(ceiling.command(own).strip("`"))
     assert "compile=default" in words and 'workload_args={"width": 64}' in words
