@@ -148,6 +148,9 @@ def test_what_is_missing_there() -> None:
     wheels = bundle.missing(machine(packages=without_numba), extras=["mpi"])
     assert {name.partition("==")[0] for name in wheels} >= {"numba", "mpi4py"}
     assert not bundle.missing(machine(packages=without_numba))
+    beside_torch = {name: version for name, version in installed().items() if name != "numba-cuda"}
+    wheels = bundle.missing(machine(packages=beside_torch | {"cuda-bindings": "13.0.3"}), extras=["cuda"])
+    assert not [name for name in wheels if name.startswith("cuda-bindings")], "torch's build says which"
     assert machine().tags[0] == "manylinux_2_28_x86_64"
 
 
