@@ -121,6 +121,13 @@ class Ranks:
             return None
 
     @property
+    def has_graphs(self) -> bool:
+        """Whether this process holds CUDA graphs, which have memory pools of their own: `collectives` misses what they replay."""
+        return self.device.type == "cuda" and any(
+            any(segment["segment_pool_id"]) for segment in torch.cuda.memory_snapshot()
+        )
+
+    @property
     def everyone(self) -> Any:
         """The group of all ranks, for `all_reduce`."""
         return dist.group.WORLD

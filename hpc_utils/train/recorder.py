@@ -320,7 +320,7 @@ class Recorder:
             self._has_batch = True
             batch_count += 1
             yield batch
-        if collectives is not None and self.ranks.collectives == collectives:
+        if collectives is not None and self.ranks.collectives == collectives and not self.ranks.has_graphs:
             raise RuntimeError(
                 f"parallel={self.parameters['parallel']}, but the epoch has started no collective of torch.distributed, so each rank "
                 "trains a model of its own: wrap the model in DistributedDataParallel and call the wrapper, or give parallel=own if "

@@ -13,7 +13,7 @@ from hpc_utils import device_share, provenance
 from hpc_utils.config import ConfigError, RunConfig
 from hpc_utils.provenance import core_groups
 from hpc_utils.train import memory, train
-from hpc_utils.train.ranks import _cores, setup
+from hpc_utils.train.ranks import Ranks, _cores, setup
 
 from .support import BRIEF
 
@@ -111,6 +111,15 @@ def test_a_gpu_that_is_not_there_is_refused(monkeypatch) -> None:
         train(RunConfig(**BRIEF, device="cuda"))
     with setup(RunConfig(device="auto")) as ranks:
         assert (ranks.device.type, ranks.device_kind, bool(ranks.device_name)) == ("cpu", "cpu", True)
+
+
+def test_a_process_with_graphs_is_told_by_their_memory(monkeypatch) -> None:
+    pools = [(0, 0)]
+    monkeypatch.setattr(torch.cuda, "memory_snapshot", lambda: [{"segment_pool_id": pool} for pool in pools])
+    gpu = Ranks(device=torch.device("cuda", 0))
+    assert not gpu.has_graphs
+    pools.append((0, 1))
+    assert gpu.has_graphs and not Ranks().has_graphs
 
 
 def test_the_level_of_memory_is_a_mean_and_a_mode_of_what_was_seen(monkeypatch) -> None:

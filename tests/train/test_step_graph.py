@@ -20,6 +20,7 @@ from hpc_utils.config import ConfigError, RunConfig
 from hpc_utils.records.folder import read_json
 from hpc_utils.train import Workload, step_graph, train
 from hpc_utils.train.loader import Loader
+from hpc_utils.train.ranks import Ranks
 from hpc_utils.train.resolve import resolve
 from hpc_utils.train.workload import WorkloadError
 
@@ -230,6 +231,7 @@ def test_batches_of_other_shapes_are_refused() -> None:
     with torch.cuda.stream(torch.cuda.Stream()):
         graph = step_graph.StepGraph(lambda batch: batch[0] * 2, (torch.ones(4, device="cuda"),), timeout=60)
     torch.cuda.synchronize()
+    assert Ranks(device=torch.device("cuda", 0)).has_graphs
     assert graph((torch.full((4,), 3.0, device="cuda"),)).tolist() == [6.0] * 4
     with pytest.raises(WorkloadError, match="differ in the values"):
         graph((torch.ones(3, device="cuda"),))
