@@ -45,7 +45,13 @@ def _set(matmul: bool, convolution: bool, benchmark: bool, deterministic: bool) 
 
 def default_precision(device: torch.device) -> str:
     """The default format of a user's loop: tf32 on a GPU where TF32 is enabled, else fp32."""
-    allowed = torch.backends.cuda.matmul.allow_tf32 or torch.backends.cudnn.allow_tf32
+    matmul = torch.backends.cuda.matmul
+    cudnn = torch.backends.cudnn
+    # Since torch 2.9, reading the older names raises once the loop has set the newer ones.
+    if hasattr(torch.backends, "fp32_precision"):
+        allowed = "tf32" in (matmul.fp32_precision, cudnn.conv.fp32_precision)
+    else:
+        allowed = matmul.allow_tf32 or cudnn.allow_tf32
     return "tf32" if device.type == "cuda" and allowed else "fp32"
 
 

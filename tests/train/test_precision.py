@@ -38,6 +38,21 @@ def test_tf32_is_on_for_tf32_only_and_restored(before: bool, name: str) -> None:
     assert not torch.are_deterministic_algorithms_enabled()
 
 
+def test_a_loop_s_default_is_read_by_either_name_of_tf32(before: bool) -> None:
+    gpu = torch.device("cuda", 0)
+    assert precision.default_precision(gpu) == ("tf32" if before else "fp32")
+    if not hasattr(torch.backends, "fp32_precision"):
+        pytest.skip("torch has the old names only")
+    matmul = torch.backends.cuda.matmul
+    former = matmul.fp32_precision
+    matmul.fp32_precision = "tf32"
+    try:
+        assert precision.default_precision(gpu) == "tf32"
+        assert precision.default_precision(torch.device("cpu")) == "fp32"
+    finally:
+        matmul.fp32_precision = former
+
+
 @pytest.mark.parametrize("name", ["fp32", pytest.param("tf32", marks=pytest.mark.gpu)])
 def test_a_run_trains_under_its_own_flags(module: Callable, name: str) -> None:
     module(
