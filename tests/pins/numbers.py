@@ -120,7 +120,7 @@ def core_shares(own: ResultSet) -> Pins:
 def costs(own: ResultSet) -> Pins:
     spent = cost.to_finish(own.runs, own.found.epochs, cluster.prices(own.runs.hardware_id.unique()))
     spent["layout"] = [f"{nodes:g}x{each:g}" for nodes, each in zip(spent.nodes, spent.ranks_per_node, strict=True)]
-    found = rows(spent, f"{own.work} {SIZE}", "wall_seconds+ device_hours+ core_hours efficiency")
+    found = rows(spent, f"{own.work} {SIZE}", "wall_seconds+ device_hours+ core_hours")
     advice: Rows = {}
     alike = spent[spent.seconds.notna() & spent.link_gbit.isna()]
     for name, group in alike.groupby(["workload", "dataset"]):

@@ -241,7 +241,7 @@ def finished(figure: Figure, note: str = "") -> Figure:
         width = figure.get_figwidth()
         widths = [0.45 + 0.06 * len(name) for name in names]  # inches
         columns = len(names) if sum(widths) < width else max(1, int(width / max(widths)))
-        further = ceil(len(handles) / columns) - 1
+        further = max(0, ceil(len(handles) / columns) - 2)
         figure.set_figheight(figure.get_figheight() + 0.17 * further)
         look = {"handlelength": 1.8, "columnspacing": 1.2}
         figure.legend([handles[name] for name in names], names, loc="outside upper center", ncols=columns, **look)

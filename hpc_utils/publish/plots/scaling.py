@@ -112,7 +112,7 @@ def _curves(table: pd.DataFrame, *columns: str, targets: Targets | None = None) 
         for first in range(0, len(curves), style.CURVES)
     ]
     works = table.groupby(["workload", "dataset"], dropna=False).ngroups
-    figure, grid = drawing.wrapped(len(panels), len(columns), height=1.95)
+    figure, grid = drawing.wrapped(len(panels), len(columns), height=1.75)
     for line, column in zip(grid, columns, strict=True):
         for axes, (kind, batch, curves) in zip(line, panels, strict=True):
             rows = pd.concat([points for *_, points in curves])
