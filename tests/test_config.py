@@ -31,8 +31,8 @@ REFUSED = [
 FORBIDDEN = [
     {"epochs": 2.5}, {"lr": NAN}, {"seed": 2**31}, {"cores_per_rank": 1}, {"monitor_seconds": -1}, {"profile_steps": 5},
     {"global_batch": 8, "batch_per_device": 4}, {"lr_warmup_epochs": 2.5, "epochs": 2},
-    {"dataset": "cifar10", "workload": "a:b"}, {"loader": "device", "workload": "a:b"}, {"label_smoothing": 0.1, "workload": "a:b"}, {"stem": "imagenet", "workload": "a:b"},
-    {"augment": False, "workload": "a:b"}, {"cutout": 3, "augment": False},
+    {"dataset": "cifar10", "workload": "a:b"}, {"loader": "device", "workload": "a:b"}, {"augment": False, "workload": "a:b"},
+    {"label_smoothing": 0.1, "workload": "a:b"}, {"stem": "imagenet", "workload": "a:b"}, {"cutout": 3, "augment": False},
     {"loader_workers": 2}, {"comm_hook": "fp16", "parallel": "fsdp"}, {"bucket_mb": 50, "parallel": "fsdp"},
     {"comm_hook": "powersgd", "warmup_steps": 0}, {"comm_hook": "powersgd", "precision": "fp16"},
     {"accumulate": 4, "batch_per_device": 6}, {"compile": "default", "parallel": "fsdp"},

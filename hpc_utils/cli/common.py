@@ -368,7 +368,7 @@ def print_ceilings(plan: Plan) -> None:
     points = forecast(plan)
     ceilings = list(ceiling.planned(points, probes.read_everywhere("compute"), plan.study.targets))
     if not ceilings and plan.target.cluster_file and (command := ceiling.planned_command(points)):
-        tell(f"hint: what computing alone allows is not measured; on one device: {command}")
+        click.echo(f"What computing alone allows is not measured; on one device: {command}")
     for line, in_reach in ceilings:
         if in_reach:
             click.echo(line)

@@ -643,7 +643,7 @@ def test_a_dry_run_needs_no_slurm_and_a_submission_does(write, monkeypatch, resu
     command = ["submit", write(GOOD), "--cluster", str(cluster)]
     dry, real = (CliRunner().invoke(main, [*command, *more]) for more in (["--dry-run"], []))
     assert dry.exit_code == 0, dry.output
-    assert "sbatch" in dry.stdout and "Slurm" in dry.stderr
+    assert "sbatch" in dry.stdout and dry.stderr.count("\n") == 1 and "Slurm" in dry.stderr
     assert real.exit_code == 2 and "squeue refused" in real.stderr and len(submissions()) == 1
 
 
