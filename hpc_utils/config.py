@@ -412,7 +412,9 @@ def json_or_text(value: str) -> Any:
 def unknown_parameter(name: str, options: Iterable[str]) -> str:
     """A message about an unknown option, with the nearest known name."""
     close = ELSEWHERE.get(name) or toml_config.nearest(name, options)
-    hint = f"did you mean {close}?" if close else "`hpc params` lists them"
+    hint = (
+        f"did you mean {close}?" if close else f"`hpc params` lists them; of your own workload, workload_args.{name}"
+    )
     return f"unknown parameter {name!r}: {hint}"
 
 

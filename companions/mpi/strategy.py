@@ -109,9 +109,7 @@ def framework(device: torch.device) -> ModuleType:
         versions = {package.name: package.version for package in metadata.distributions()}
         pair = " with ".join(f"{name} {versions.get(name, '(not installed)')}" for name in ("numba-cuda", "numpy"))
         why = str(error).partition("\n")[0]
-        raise ConfigError(
-            f"{pair} cannot be imported ({why}): pip install 'numba-cuda[cu12]>=0.30' 'numpy<2.5'"
-        ) from error
+        raise ConfigError(f"{pair} cannot be imported ({why}): pip install -e '.[cuda]'") from error
     cuda.use(device.index)
     return cuda
 

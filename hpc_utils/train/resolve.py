@@ -17,6 +17,9 @@ from hpc_utils.records.identity import changed
 from . import optim, vision
 from .workload import Loop, Workload, WorkloadError
 
+OPTIMIZER_OPTIONS = {"optimizer", "fused_optimizer", "momentum", "nesterov", "weight_decay", "weight_decay_on"}
+SCHEDULE_OPTIONS = {"schedule", "step_size", "gamma", "lr_warmup_epochs"}
+
 
 def resolve(config: RunConfig) -> Workload:
     """Build the workload that `config` names.
@@ -31,13 +34,16 @@ def resolve(config: RunConfig) -> Workload:
         raise WorkloadError(
             f"{config.workload} returned {type(workload).__name__}; expected hpc_utils.train.Workload"
         )
-    if config.fused_optimizer and workload.optimizer is not optim.build:
-        raise WorkloadError(
-            f"fused_optimizer=true: {config.workload} has its own optimizer; pass fused=True there instead"
-        )
-    ignored = {"schedule", "step_size", "gamma"} & changed(config.model_dump()).keys()
-    if ignored and workload.schedule is not optim.lr_factor:
-        raise WorkloadError(f"{', '.join(sorted(ignored))}: {config.workload} has its own schedule: leave it out")
+    given = changed(config.model_dump()).keys()
+    for part, built_in, options in (
+        ("optimizer", optim.build, OPTIMIZER_OPTIONS),
+        ("schedule", optim.lr_factor, SCHEDULE_OPTIONS),
+    ):
+        if getattr(workload, part) is not built_in and (ignored := sorted(options & given)):
+            raise WorkloadError(
+                f"{', '.join(ignored)}: {config.workload} has its own {part}: use an argument of its function "
+                f"(workload_args.{ignored[0]})"
+            )
     return workload
 
 

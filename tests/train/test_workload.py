@@ -131,6 +131,9 @@ WRONG = """
         collate = lambda samples: ({"x": torch.zeros(len(samples), 4)}, None)
         return dataclasses.replace(make(), collate=collate, loss=lambda outputs, targets: outputs.sum(), metrics={})
 
+    def fixed():
+        return dataclasses.replace(make(), optimizer=lambda model, config, lr: torch.optim.SGD(model.parameters(), lr))
+
     def several():
         return dataclasses.replace(make(), optimizer=lambda model, config, lr: [model.parameters()])
 
@@ -199,6 +202,7 @@ REFUSED = [
     ("outside:untargeted", "the targets of a batch are None"),
     ("outside:several", "optimizer returned <generator"),
     ("outside:scheduled", "gamma, schedule: .* own schedule"),
+    ("outside:fixed", "weight_decay: .* own optimizer"),
     ("outside:finished", "finish: left"),
     ("outside:uncounted", "unit and count"),
     ("outside:unused", "depend on head.weight, head.bias,"),
@@ -215,6 +219,7 @@ def test_what_is_no_workload_is_refused_in_one_line(module: Callable, results: P
     arguments = {"depht": 3} if name == "outside:make" else {}
     more = {"loader_workers": 1} if name == "outside:whole" else {"epochs": 1, "global_batch": 32}
     more |= {"schedule": "step", "gamma": 0.5} if name == "outside:scheduled" else {}
+    more |= {"weight_decay": 0.1} if name == "outside:fixed" else {}
     with pytest.raises(WorkloadError, match=why) as caught:
         train(RunConfig(workload=name, workload_args=arguments, **more))
     assert "\n" not in str(caught.value)

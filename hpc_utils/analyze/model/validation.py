@@ -137,7 +137,7 @@ def validate(
 def _summary(fitted: Fitted, run: pd.Series) -> pd.DataFrame:
     """One row: model, configurations and fitted_on (runs), scatter (standard deviation of the log of steps), source (of the
     compute times)."""
-    device = f"{run.device_name} ({run.hardware_id}), {run.threads_per_rank:g} cores a rank"
+    device = f"{run.device_name} ({run.hardware_id}), cores a rank: {run.threads_per_rank:g}"
     row = {
         "model": f"{task(run)}, {run.precision}, {device}",
         "configurations": fitted.measured.groupby(POINT).ngroups,
