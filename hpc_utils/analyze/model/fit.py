@@ -122,11 +122,11 @@ class Fitted(NamedTuple):
     )
     def errors(self, measured: pd.DataFrame) -> pd.DataFrame:
         """`predict` for each configuration of `measured` (as of `points`), with samples (s, of each repeat), measured (their
-        median), measured_low, measured_high (NaN: a single run), repeats, error (predicted / measured - 1) and runs."""
+        median), measured_low, measured_high (NaN: a single run), repeats, runs and `with_errors`."""
         groups = measured.groupby(POINT).agg(samples=("seconds", list), runs=("run_id", tuple)).reset_index()
         groups[["measured", "measured_low", "measured_high", "repeats"]] = medians(groups.samples.tolist())
         predicted = self.predict(groups.astype({"repeats": int}))
-        return predicted.assign(error=predicted.seconds / predicted.measured - 1)
+        return with_errors(predicted)
 
     @tabled("model-costs", "The fitted costs of the model.", measure="value")
     def table(self) -> pd.DataFrame:
@@ -258,3 +258,9 @@ def predictor(
         return Answer(seconds, row.extrapolation and f"extrapolation: {row.extrapolation}")
 
     return predict
+
+
+def with_errors(steps: pd.DataFrame) -> pd.DataFrame:
+    """`steps` (seconds: predicted, measured and its interval) with error (predicted / measured - 1) and its interval."""
+    measured = {"error": "measured", "error_low": "measured_high", "error_high": "measured_low"}
+    return steps.assign(**{error: steps.seconds / steps[name] - 1 for error, name in measured.items()})

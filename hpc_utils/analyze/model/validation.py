@@ -67,7 +67,7 @@ class Validation(NamedTuple):
     points: pd.DataFrame = pd.DataFrame(columns=[*POINT, "seconds", "run_id", "kind"])
     fitted: Fitted | None = None
     full: Fitted | None = None
-    errors: pd.DataFrame = pd.DataFrame(columns=[*POINT, "samples", "measured", "seconds", "points"])
+    errors: pd.DataFrame = pd.DataFrame(columns=[*POINT, "samples", *columns("measured"), "seconds", "points"])
     summary: pd.DataFrame = pd.DataFrame()
     costs: pd.DataFrame = pd.DataFrame()
 
@@ -197,8 +197,7 @@ def against_laws(
 
     `errors`: as of `Fitted.errors`. `fits`: by kind of scaling and name, as of `LAWS`.
 
-    Columns: those of `curves`; law; seconds (predicted), measured, error (predicted / measured - 1). Curves with fewer than
-    two rank counts to fit to have none.
+    Columns: those of `curves`; law; those of `fit.with_errors`. Curves with fewer than two rank counts to fit to have none.
     """
     parts = [errors[:0].assign(law="", kind="")]
     for (kind, _, _), points in curves(errors).groupby(CURVE):
@@ -209,8 +208,7 @@ def against_laws(
                 seconds = law(small.world_size, small.measured, large.world_size)
                 parts.append(large.assign(law=name, seconds=seconds))
             parts.append(large.assign(law=MODEL))
-    compared = pd.concat(parts, ignore_index=True)
-    return compared.assign(error=compared.seconds / compared.measured - 1)
+    return fit.with_errors(pd.concat(parts, ignore_index=True))
 
 
 @tabled(

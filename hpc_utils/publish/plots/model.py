@@ -43,19 +43,14 @@ def validation(points: pd.DataFrame) -> Figure:
     return figure
 
 
-@charted(
-    "model-error",
-    "Error of the model's time of a step, on the runs that it was fitted to and on others.",
-    intervals=False,
-)
+@charted("model-error", "Error of the model's time of a step, on the runs that it was fitted to and on others.")
 def errors(points: pd.DataFrame) -> Figure:
     """The model's error against ranks, a panel for each fixed batch; grey: within 5 and 10 %. `points`: as of `validation`."""
     figure, panels, rates = _fixed_batches(points, sharey=True)
     for panel, _, rows in panels:
         for worlds, marks, look in _marks(rows, rates):
-            panel.plot(worlds, 100 * marks.error, **look, label=_link(marks.gbit.iloc[0]))
+            drawing.points(panel, worlds, marks, "error", label=_link(marks.gbit.iloc[0]), **look)
         _shade_errors(panel)
-    panels[0][0].set_ylabel(quantity("error").title)
     return figure
 
 
@@ -124,11 +119,7 @@ def reach(predictions: pd.DataFrame, measured: pd.DataFrame) -> Figure:
     return figure
 
 
-@charted(
-    "laws",
-    "How far laws that know only the number of ranks, and the model, miss times of steps on more ranks.",
-    intervals=False,
-)
+@charted("laws", "How far laws that know only the number of ranks, and the model, miss times of steps on more ranks.")
 def laws(compared: pd.DataFrame) -> Figure:
     """Errors of each law and of the model on more ranks than they were fitted on, against the links' rate. Colours are laws,
     markers numbers of ranks. `compared`: `validation.compare`."""
@@ -142,11 +133,10 @@ def laws(compared: pd.DataFrame) -> Figure:
             marker = style.series(worlds.index(world))["marker"]
             look = style.series(number) | {"marker": marker, "linestyle": "none"}
             positions = points.gbit.map(rates.index) + 0.12 * (number - (len(names) - 1) / 2)
-            panel.plot(positions, 100 * points.error, label=f"{law}, {world} ranks", **look)
+            drawing.points(panel, positions, points, "error", label=f"{law}, {world} ranks", **look)
         panel.set_xticks(range(len(rates)), ["own" if np.isinf(rate) else f"{rate:g}" for rate in rates])
         panel.set(xlim=(-0.5, len(rates) - 0.5), title=f"{kind} scaling", xlabel="link (Gbit/s)")
         _shade_errors(panel)
-    panels[0][0].set_ylabel(quantity("error").title)
     return figure
 
 

@@ -105,16 +105,17 @@ def memory(table: pd.DataFrame) -> Figure:
 
 def _curves(table: pd.DataFrame, *columns: str, targets: Targets | None = None) -> Figure:
     """A row of panels for each of `columns`. Logarithmic where proportional values form a straight line, else from zero."""
-    panels = [
-        (kind, batch, curves[first : first + style.CURVES])
-        for (kind, batch), rows in table.groupby(["kind", "batch"])
-        for curves in [list(_configurations(rows, "efficiency" in columns))]
-        for first in range(0, len(curves), style.CURVES)
-    ]
+    panels = []
+    for (kind, batch), rows in table.groupby(["kind", "batch"]):
+        curves = list(_configurations(rows, "efficiency" in columns))
+        parts = [curves[first : first + style.CURVES] for first in range(0, len(curves), style.CURVES)]
+        for number, part in enumerate(parts, 1):
+            title = drawing.fixed_batch(kind, batch)
+            panels.append((kind, f"{title} ({number} of {len(parts)})" if len(parts) > 1 else title, part))
     works = table.groupby(["workload", "dataset"], dropna=False).ngroups
     figure, grid = drawing.wrapped(len(panels), len(columns), height=1.75)
     for line, column in zip(grid, columns, strict=True):
-        for axes, (kind, batch, curves) in zip(line, panels, strict=True):
+        for axes, (kind, title, curves) in zip(line, panels, strict=True):
             rows = pd.concat([points for *_, points in curves])
             power = IDEAL.get(column, (None, None))[kind == "weak"]
             _lines(axes, curves, column, power)
@@ -126,7 +127,6 @@ def _curves(table: pd.DataFrame, *columns: str, targets: Targets | None = None) 
             else:
                 largest = rows[column].max() / quantity(column).divisor  # intervals of few repeats may be endless
                 axes.set_ylim(0, min(1.1 * axes.get_ylim()[1], drawing.WIDEST * largest))
-            title = drawing.fixed_batch(kind, batch)
             if kind == "weak" and rows.steps_per_epoch.isna().all():
                 title += "\nwhole epochs"
             tasks = rows[["workload", "dataset"]].drop_duplicates()

@@ -50,7 +50,7 @@ def test_a_committed_set_is_validated_without_its_held_out_runs() -> None:
     (row,) = result.summary.to_dict("records")
     assert (row["configurations"], row["fitted_on"]) == (10, 30) and row["scatter"] == result.fitted.residual
     assert [bucket.size for bucket in result.full.work.buckets] == [28_872_744, 15_823_104]
-    assert "resnet18 on cifar10, fp32" in row["model"] and "0.14 cores a rank" in row["model"]
+    assert "resnet18 on cifar10, fp32" in row["model"] and "cores a rank: 0.14" in row["model"]
     host = result.costs.set_index("cost").loc["host"]
     assert (host.value, host.unit) == (
         result.fitted.costs.host,

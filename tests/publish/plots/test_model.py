@@ -35,7 +35,9 @@ def test_measured_points_carry_their_intervals_and_held_out_ones_are_open(held_o
     once = drawn[(drawn.world_size > 1) | ~drawn.duplicated(["kind", "size", "world_size"])]
     off = plots.errors(drawn).figure
     lines = [line for axes in off.axes for line in axes.lines]
-    marked = [line for line in lines if line.get_marker() != "None" and len(line.get_xdata())]
+    marked = [line for line in lines if line.get_marker() not in ("None", "_") and len(line.get_xdata())]
+    intervals = [bar for axes in off.axes for bars in axes.collections for bar in bars.get_segments()]
+    assert len(intervals) == once.measured_low.notna().sum() > 0
     hollow = [line for line in marked if line.get_markerfacecolor() == "white"]
     assert sum(len(line.get_xdata()) for line in hollow) == (once.points == "held out").sum() > 0
     assert sorted(y for line in marked for y in line.get_ydata()) == pytest.approx(sorted(100 * once.error))
