@@ -7,8 +7,8 @@
 Unknown values are None. A tool that fails, or does not answer within `HPC_PROBE_TIMEOUT` seconds (10), is listed under
 `faults`. Serial numbers, MAC and IP addresses and secrets are never recorded.
 
-The room exceeds its budget: it holds the device monitor, a typed field for every fact of a machine on Linux, macOS, NVIDIA
-and AMD, and the page SYSTEM.md.
+The room exceeds its budget: it holds the device monitor, a typed field for every fact of a machine of NVIDIA and AMD,
+and the page SYSTEM.md.
 """
 
 from __future__ import annotations

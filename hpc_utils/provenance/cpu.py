@@ -6,7 +6,6 @@ import functools
 import itertools
 import os
 import re
-import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -53,7 +52,7 @@ class Cpu:
 
 def cpu(machine: Path = MACHINE) -> Cpu:
     """The processor of this machine."""
-    processor = _mac() if sys.platform == "darwin" else _linux(machine)
+    processor = _linux(machine)
     threads = processor.logical // processor.cores if processor.cores and processor.logical else None
     return replace(processor, threads_per_core=threads, usable=len(usable()))
 
@@ -119,22 +118,6 @@ def _arm_model() -> str | None:
     """The model's name by `lscpu`: Arm's cpuinfo states part numbers only."""
     match = re.search(r"^Model name:\s*(\w.*)$", run_tool("lscpu") or "", re.MULTILINE)
     return match and match[1].strip()
-
-
-def _mac() -> Cpu:
-    """An Apple silicon Mac: torch has no builds for older ones."""
-    lines = (run_tool("sysctl", "hw", "machdep.cpu") or "").splitlines()
-    fields = dict(line.split(": ", 1) for line in lines if ": " in line)
-    flags = [
-        name.rpartition("FEAT_")[2].lower() for name, value in fields.items() if "FEAT_" in name and value == "1"
-    ]
-    return Cpu(
-        model=fields.get("machdep.cpu.brand_string") or os.uname().machine,
-        sockets=number(fields.get("hw.packages")),
-        cores=psutil.cpu_count(logical=False),
-        logical=psutil.cpu_count(),
-        flags=sorted(filter(FLAGS.fullmatch, flags)),
-    )
 
 
 def _topology(logical: int, machine: Path) -> Path:

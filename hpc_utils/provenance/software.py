@@ -69,8 +69,6 @@ def host() -> dict[str, str | None]:
     release = None
     with suppress(OSError):
         release = platform.freedesktop_os_release().get("PRETTY_NAME")
-    if sys.platform == "darwin":
-        release = f"macOS {platform.mac_ver()[0]}"
     system = os.uname()
     return {
         "hostname": system.nodename,

@@ -18,13 +18,6 @@ flags\t\t: fpu sse2 avx f16c avx2 fma avx512f avx512_bf16 avx512_fp16 amx_bf16 a
 processor\t: 1
 model name\t: not read
 """
-# Modelled on what an Apple laptop prints, shortened.
-MAC = """hw.packages: 1
-hw.optional.arm.FEAT_BF16: 1
-hw.optional.arm.FEAT_I8MM: 1
-hw.optional.arm.FEAT_SME: 0
-machdep.cpu.brand_string: Apple M2
-"""
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's /sys")
 
@@ -109,14 +102,3 @@ def test_processors_that_emulate_bf16(tmp_path: Path) -> None:
     assert emulates_bf16(write_files(tmp_path / "laptop", laptop))
     assert not emulates_bf16(dual_socket(tmp_path / "server"))
     assert not emulates_bf16(tmp_path / "nothing")
-
-
-def test_a_mac(tool: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "platform", "darwin")
-    tool("sysctl", f"cat <<'END'\n{MAC}END")
-    found = cpu()
-    assert (found.model, found.sockets) == ("Apple M2", 1)
-    assert found.cores and found.logical
-    assert found.flags == ["bf16", "i8mm"]
-    tool("sysctl", "exit 1")
-    assert cpu().model
