@@ -44,7 +44,7 @@ def claim(run: Path, is_gone: Callable[[Mapping[str, Any]], bool] = assume_alive
     me = claimant()
     while True:
         number, owner = current(run)
-        mine = owner and all(owner[name] == me[name] for name in ("host", "pid", "started"))
+        mine = owner and all(owner[name] == me[name] for name in ("host", "boot", "pid", "started"))
         if owner and not mine and is_alive(owner, me, is_gone):
             raise ClaimedElsewhere(
                 f"{run.name} is being run by process {owner['pid']} on {owner['host']}"
@@ -81,13 +81,11 @@ def is_restarted(run: Path) -> bool:
 
 def claimant() -> dict[str, Any]:
     """A description of this process that no later process with the same pid matches."""
-    import psutil
-
     return {
         "host": socket.gethostname(),
-        "boot": int(psutil.boot_time()),
+        "boot": Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
         "pid": os.getpid(),
-        "started": psutil.Process().create_time(),
+        "started": started(os.getpid()),
         "job": os.environ.get("SLURM_JOB_ID", ""),
         "restart": int(os.environ.get("SLURM_RESTART_COUNT") or 0),
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -100,19 +98,22 @@ def is_alive(
     is_gone: Callable[[Mapping[str, Any]], bool] = assume_alive,
 ) -> bool:
     """Whether `owner` still works on its run, as far as `me` (this process by default) and `is_gone` know."""
-    import psutil
-
     me = me or claimant()
-    if owner["job"] and owner["job"] == me["job"] and owner["host"] != me["host"]:
-        return False  # requeued: a scheduler runs a job only once at a time
     if owner["host"] != me["host"]:
-        return not is_gone(owner)
+        is_requeued = owner["job"] and owner["job"] == me["job"] and owner["restart"] < me["restart"]
+        return not is_requeued and not is_gone(owner)
+    return owner["boot"] == me["boot"] and owner["started"] == started(owner["pid"])
+
+
+def started(pid: int) -> int | None:
+    """When the process `pid` started, in clock ticks since the boot, which a step of the clock does not change; None if it has
+    ended."""
     try:
-        process = psutil.Process(owner["pid"])
-        same_process = abs(process.create_time() - owner["started"]) < 2
-        return same_process and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    state, *fields = stat.rpartition(")")[2].split()  # the name before may contain anything
+    return None if state in "ZX" else int(fields[18])  # proc_pid_stat(5): the 22nd, of which three are before
 
 
 def _newest(run: Path) -> Path | None:

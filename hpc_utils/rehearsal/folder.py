@@ -18,6 +18,7 @@ from pathlib import Path
 import psutil
 
 from hpc_utils import file_lock
+from hpc_utils.records.claim import started
 
 from . import processes
 from .host import ClusterError
@@ -26,6 +27,10 @@ from .host import ClusterError
 LONGEST = 107 - len("/spool/node64/node64_67108863.4294967291")
 PLAIN = re.compile(r"[A-Za-z0-9/._+-]+")
 NAME = re.compile(r"[a-z][a-z0-9_-]{0,23}")
+# What a cluster makes in its folder: one that holds anything else is not deleted.
+MADE = {
+    ".owner", "control", "dev", "etc", "log", "mariadb", "munge", "owner", "plan.json", "run", "spool", "state",
+}  # fmt: skip
 
 
 def of(name: str) -> Path:
@@ -54,17 +59,16 @@ def claim(folder: Path) -> None:
 def give(folder: Path, pid: int) -> None:
     """Make `pid` the owner: the cluster lives as long as it does."""
     temporary = folder / ".owner"
-    temporary.write_text(json.dumps([pid, psutil.Process(pid).create_time()]))
+    temporary.write_text(json.dumps([pid, started(pid)]))
     temporary.replace(folder / "owner")
 
 
 def living_owner(folder: Path) -> psutil.Process | None:
     """The owner, if it is alive."""
     with contextlib.suppress(FileNotFoundError, psutil.NoSuchProcess):
-        pid, started = json.loads((folder / "owner").read_text())
-        owner = psutil.Process(pid)
-        if abs(owner.create_time() - started) < 1 and processes.alive(owner):
-            return owner
+        pid, start = json.loads((folder / "owner").read_text())
+        if start == started(pid):
+            return psutil.Process(pid)
     return None
 
 
@@ -83,8 +87,15 @@ def delete(folder: Path) -> None:
 
     Where every process of a flat cluster's head and nodes was killed, the slurmstepd of its jobs, which write its logs, or
     the jobs' scripts may still run: they are killed.
+
+    Raises:
+        ClusterError: it holds what no cluster makes.
     """
     if folder.exists():
+        if foreign := sorted({entry.name for entry in folder.iterdir()} - MADE):
+            raise ClusterError(
+                f"{folder} is no cluster's folder: it holds {foreign[0]}; use another name or HPC_REHEARSAL"
+            )
         processes.kill_users(folder)
     for _ in range(100):
         shutil.rmtree(folder, ignore_errors=True)

@@ -46,7 +46,7 @@ def race(folder: Path, barrier, wins) -> None:
 def test_of_racing_processes_exactly_one_wins(results: Path, takeover: bool) -> None:
     if takeover:
         for number in range(ROUNDS):
-            someone_else(results / f"run{number}", started=0.0)
+            someone_else(results / f"run{number}", started=0)
     barrier, wins = SPAWN.Barrier(RACERS), SPAWN.Queue()
     racers = [SPAWN.Process(target=race, args=(results, barrier, wins)) for _ in range(RACERS)]
     for racer in racers:
@@ -92,8 +92,27 @@ def test_a_living_claimant_is_respected_and_a_dead_one_taken_over(run: Path) -> 
 
 
 def test_a_reused_pid_is_not_the_claimant(run: Path) -> None:
-    someone_else(run, pid=os.getppid(), started=12345.0)  # alive, but another process than the one that claimed
+    someone_else(run, pid=os.getppid(), started=12345)  # alive, but another process than the one that claimed
     assert claim.claim(run) == 2
+
+
+def test_a_claimant_before_the_last_boot_has_ended(run: Path) -> None:
+    someone_else(run, pid=os.getppid(), started=claim.started(os.getppid()))
+    with pytest.raises(ClaimedElsewhere):
+        claim.claim(run)
+    someone_else(run, pid=os.getppid(), started=claim.started(os.getppid()), boot="former")
+    assert claim.claim(run) == 3
+
+
+def test_a_process_is_known_by_its_start_whatever_its_name(tmp_path: Path) -> None:
+    program = tmp_path / "a) Z 1 (b"
+    program.symlink_to("/bin/sleep")
+    with subprocess.Popen([program, "30"]) as process:
+        start = claim.started(process.pid)
+        assert claim.started(os.getpid()) <= start == claim.started(process.pid)
+        process.kill()
+        while claim.started(process.pid) is not None:  # a zombie before it is waited for
+            time.sleep(0.01)
 
 
 def test_another_machines_claimant_is_respected(run: Path) -> None:
@@ -110,6 +129,9 @@ def test_the_same_job_requeued_on_another_machine_is_taken_over(run: Path, monke
     with pytest.raises(ClaimedElsewhere):
         claim.claim(run)
     monkeypatch.setenv("SLURM_JOB_ID", "17")
+    with pytest.raises(ClaimedElsewhere):  # on another node of the same allocation
+        claim.claim(run)
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
     assert claim.claim(run) == 2
 
 

@@ -174,3 +174,15 @@ def test_the_folder_can_lie_elsewhere_but_not_too_deep(monkeypatch: pytest.Monke
         monkeypatch.setenv("HPC_REHEARSAL", str(wrong))
         with pytest.raises(ClusterError, match="HPC_REHEARSAL"):
             folders.of("a")
+
+
+def test_a_folder_that_no_cluster_made_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folders, "LONGEST", 500)  # no socket is made
+    monkeypatch.setenv("HPC_REHEARSAL", str(tmp_path))
+    thesis = tmp_path / "mydata" / "thesis.txt"
+    thesis.parent.mkdir()
+    thesis.write_text("mine")
+    for act in (rehearsal.down, rehearsal.up):
+        with pytest.raises(ClusterError, match="thesis"):
+            act("mydata")
+    assert thesis.read_text() == "mine"
