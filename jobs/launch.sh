@@ -35,7 +35,8 @@ launcher=(
     "${on_each_node[@]}" --cpus-per-task="${SLURM_CPUS_PER_TASK:-${SLURM_CPUS_ON_NODE:-1}}" --cpu-bind=cores
     --kill-on-bad-exit=1
     "${in_container[@]}" torchrun --nnodes="$nodes" --nproc-per-node="$ranks" --log-dir=/dev/null
-    --rdzv-backend=c10d --rdzv-endpoint="$head:$port" --rdzv-id="$SLURM_JOB_ID"
+    --rdzv-backend=c10d --rdzv-endpoint="$head:$port"
+    --rdzv-id="$(</proc/sys/kernel/random/uuid)" # secret: torchrun unpickles what anyone stores under it
 )
 
 if [ "${LAUNCHER:-torchrun}" = srun ]; then # ranks are Slurm's tasks, such as MPI's; each pins itself to its cores
@@ -57,7 +58,9 @@ stage() {
     export HPC_DATA=$HPC_NODE_LOCAL/data-$SLURM_JOB_ID
     staged=$HPC_DATA
     trap unstage EXIT
-    "${on_each_node[@]}" mkdir -p "$HPC_DATA"
+    # shellcheck disable=SC2016
+    "${on_each_node[@]}" bash -c 'mkdir -p -m 700 "$1" && [ -O "$1" ] && [ ! -L "$1" ]' mkdir "$HPC_DATA" ||
+        { echo "$HPC_DATA: Permission denied, or another user made it" >&2; exit 1; }
     # One after another where nodes share that disk, as on a rehearsal cluster.
     "${on_each_node[@]}" flock "$HPC_DATA" cp -r "$from/." "$HPC_DATA"
     echo "data sets are read from $HPC_DATA on each node"

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import click
 
-from hpc_utils.cli.jobs import EVERY, entry_names, present_entries
+from hpc_utils.cli.jobs import entry_names, present_entries
 
+EVERY = 2  # s between two looks at the samples
 # The columns of a monitor that are shown, with what their numbers are divided by
 SAMPLED = {
     "busy (%)": ("utilization_percent", 1),

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from hpc_utils.launch.submit import Draft
 
 CLUSTER = "A file of jobs/clusters, by name or path."
-EVERY = 2  # s between two looks at what runs
 COLOURS = {"COMPLETED": "green", "RUNNING": "cyan", "PENDING": "yellow"}
 
 
@@ -374,17 +373,19 @@ def _print_counts(entries: list[Entry]) -> None:
 
 def _wait(study: str | None) -> list[Entry]:
     """Print each change of state until all runs have ended."""
+    from hpc_utils.launch.slurm_commands import pauses
     from hpc_utils.launch.status import entries
 
     gone = connect_to_submissions(study)
     before: dict[tuple[str, str], str] = {}
-    while True:
+    for pause in pauses():
         status_entries = entries(study, gone=gone)
         for entry in status_entries:
             if before.get(name := (entry.study, entry.run_id)) != entry.state:
                 before[name] = entry.state
                 _print_entry(entry, entry.detail)
         if all(entry.is_over for entry in status_entries):
-            _print_counts(status_entries)
-            return status_entries
-        time.sleep(EVERY)
+            break
+        time.sleep(pause)
+    _print_counts(status_entries)
+    return status_entries

@@ -12,7 +12,7 @@ import io
 import re
 import subprocess
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +24,7 @@ OF_A_JOB = re.compile(
     rf"((SLURM|SLURMD|SRUN|SBATCH)_|PMI|OMP_NUM_THREADS$|(CUDA|ROCR)_VISIBLE_DEVICES$|({workspace.RANK_VARIABLES.pattern})$)"
 )
 ACCOUNTED = "JobID,Elapsed,AveCPU,AveRSS,MaxRSS,AllocTRES,State"  # the columns of `accounting`
+LONGEST_PAUSE = 30.0
 _TIMEOUT = 60  # s that one of Slurm's commands may take
 
 
@@ -136,11 +137,21 @@ def scancel(jobs: Iterable[str]) -> None:
 
 def wait(job: str, *, until_it_runs: bool = False) -> JobState:
     """Wait until the job ends, or at least runs; returns its state. `sbatch --wait` polls too rarely."""
-    while True:
+    for pause in pauses():
         state = JobState(ask(["squeue", "--noheader", "--states=all", "--format=%T", f"--jobs={job}"]).strip())
         if state.is_over or (until_it_runs and not state.is_waiting):
-            return state
-        time.sleep(1)
+            break
+        time.sleep(pause)
+    return state
+
+
+def pauses() -> Iterator[float]:
+    """The pauses between questions about a job (s): they grow with the time that it takes, since all users' questions load Slurm's
+    one controller."""
+    pause = 1.0
+    while True:
+        yield pause
+        pause = min(1.2 * pause, LONGEST_PAUSE)
 
 
 def is_gone(job: str) -> bool:

@@ -26,7 +26,7 @@ from typing import BinaryIO
 
 from hpc_utils import toml_config
 
-_LONGEST = 1 << 16  # bytes of a line
+_LONGEST = 1 << 13  # bytes of a line that are searched at once: patterns take the square of it
 _REMEMBERED = 100_000  # harmless lines
 _KEPT = 1000  # lines of one symptom, or of a traceback
 # What launchers put before a rank's line: `[rank3]:`, `[default0]:`, `[1,3]<stderr>:`, `3: `, `node3: `, `(worker pid=7,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 from pathlib import Path
 
@@ -97,7 +98,7 @@ def test_a_watched_status_shows_each_change_once_and_ends_with_the_last_job(
 ) -> None:
     states = iter([JobState("PENDING"), JobState("RUNNING"), JobState("RUNNING"), JobState("FAILED")])
     monkeypatch.setattr(cli.jobs, "connect_to_submissions", lambda study: ())
-    monkeypatch.setattr(cli.jobs, "EVERY", 0)
+    monkeypatch.setattr(slurm_commands, "pauses", lambda: itertools.repeat(0))
     with workspace.using(HPC_RESULTS=str(tmp_path)):
         made = Submission.begin("strong", "strong-there", "there", "cpu")
         made.add("7", [])

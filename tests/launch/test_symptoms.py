@@ -166,7 +166,7 @@ def own_messages(script: Path) -> list[str]:
 
 def test_each_message_with_which_a_job_of_this_project_stops_is_recognised() -> None:
     messages = {script.name: own_messages(script) for script in SCRIPTS}
-    assert len(messages["launch.sh"]) == 1 and len(messages["after.sh.erb"]) == 2
+    assert len(messages["launch.sh"]) == 2 and len(messages["after.sh.erb"]) == 2
     assert len(messages["job_environment.sh.j2"]) == 5
     silent = [message for texts in messages.values() for message in texts if first(message) in ("", "unknown")]
     assert silent == []
