@@ -1,4 +1,4 @@
-"""What a batch allows: the ceiling of strong scaling by global batch, from compute profiles of one GPU."""
+"""What a batch allows: the ceiling of strong scaling by global batch, from compute profiles of one device."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hpc_utils.analyze import ceiling
 from hpc_utils.records.compute_profile import step_seconds
 
 DEVICES = (2, 4, 8)
-COLUMNS = ["step", "device_name", "precision", "global_batch", "world_size", "ceiling"]
+COLUMNS = ["workload", "dataset", "step", "device_name", "precision", "global_batch", "world_size", "ceiling"]
 
 
 def ceilings(profiles: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
@@ -25,8 +25,7 @@ def ceilings(profiles: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
         compiled = "compiled and " if profile["compile"] != "off" else ""
         point = {
             "step": f"{compiled}captured" if profile["step_graph"] else f"{compiled}eager",
-            "device_name": profile["device_name"],
-            "precision": profile["precision"],
+            **{name: profile[name] for name in ("workload", "dataset", "device_name", "precision")},
         }
         for batch in sorted(times):
             for devices in DEVICES:

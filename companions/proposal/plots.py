@@ -41,13 +41,15 @@ def gantt(plan: WorkPlan) -> Chart:
 
 @charted("batch", "The efficiency of strong scaling that computing alone allows, by global batch.", intervals=False)
 def batch(table: pd.DataFrame, target: float) -> Figure:
-    """A panel for each kind of step, a line for each number of GPUs. `table`: `batches.ceilings`; target: an efficiency."""
-    figure, panels = drawing.panel_of_each(table.groupby("step", sort=False), height=1.7, sharey=True)
-    for axes, step, rows in panels:
+    """A panel for each workload, precision and kind of step, a line for each number of GPUs. `table`: `batches.ceilings`; target: an
+    efficiency."""
+    groups = table.groupby(["workload", "precision", "step"], sort=False)
+    figure, panels = drawing.panel_of_each(groups, height=1.7, sharey=True)
+    for axes, (workload, precision, step), rows in panels:
         drawing.lines(axes, rows, "global_batch", "ceiling", "world_size", label="{} GPUs".format)
         axes.axhline(100 * target, **style.IDEAL, label=f"target: {100 * target:g} %")
         drawing.log_axis(axes.xaxis, sorted(set(table.global_batch))[-1::-2])
-        axes.set(title=f"{step} steps", xlabel="images a step, all GPUs", ylim=(0, 100))
+        axes.set(title=f"{workload}, {precision}\n{step} steps", xlabel="samples a step, all GPUs", ylim=(0, 100))
     return figure
 
 

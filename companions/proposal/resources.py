@@ -8,8 +8,28 @@ from collections.abc import Iterable, Mapping, Sequence
 import pandas as pd
 
 from hpc_utils.analyze import budget, cost
+from hpc_utils.analyze.profiles import peaks
+from hpc_utils.analyze.profiles.peaks import Peak
+from hpc_utils.launch.cluster import NodeType
 
 DIGITS = 2  # of a request
+
+
+def similar_gpu(title: str, node: NodeType, like: str) -> Peak:
+    """The peak rates of the GPU `like`, which stands for those of `node` of the cluster `title`.
+
+    Raises:
+        LookupError: the node has no GPUs, or others.
+    """
+    if not node.gpus:
+        raise LookupError(
+            f"{title} has no GPUs, of which this chapter plans: `hpc plan STUDY --throughput X` plans for CPUs"
+        )
+    peak = peaks.find_peak(like)
+    if peak is None or node.gpu not in peak.name.lower():
+        names = ", ".join(known.name for known in peaks.read_peaks())
+        raise LookupError(f"like={like!r} is no {node.gpu}, which {title} has; give -p like=NAME, one of {names}")
+    return peak
 
 
 def once(points: Mapping[str, Sequence[budget.Point]]) -> dict[str, list[budget.Point]]:

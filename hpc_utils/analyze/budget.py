@@ -37,7 +37,7 @@ BASES = {
     "model": "the performance model's seconds a step",
     "scaled": "measured on this hardware at the nearest other number of devices: from perfect scaling to none",
     "stated": "throughput of one device, as given: from perfect scaling to none",
-    "operations": "the model's operations over the peak rate of a like device, of which a step attains a stated share",
+    "operations": "the model's operations over the peak rate of a like device, of which a step attains a stated share; communication takes no time",
     "time limit": "nothing is known but the job's time limit, which is counted in full",
 }
 
@@ -160,7 +160,7 @@ def total(estimates: pd.DataFrame, prices: Mapping[str, Billing]) -> dict[str, A
         value = float((estimates.seconds * weights).sum(skipna=False))
         sums |= {
             name: value,
-            f"{name}_low": value - deviations.seconds_low,
+            f"{name}_low": max(0.0, value - deviations.seconds_low),  # rounding may pass zero
             f"{name}_high": value + deviations.seconds_high,
         }
     units = set(hourly.unit[hourly.unit != ""])

@@ -267,7 +267,7 @@ def variation(table: pd.DataFrame) -> pd.DataFrame:
     """The variation of a step's time in weak scaling: max |T_step(N) / T_step(1) - 1| over a curve's N.
 
     `table` as of `efficiency`. The interval's ends are the largest of the points' own ends; NaN if any of them
-    is a single run.
+    has none.
 
     Columns: those of `LINE`; variation, variation_low, variation_high, repeats (the fewest); world_size and layout where it is largest; ranks,
     the largest N measured; runs.
@@ -280,13 +280,10 @@ def variation(table: pd.DataFrame) -> pd.DataFrame:
         variation_high=np.abs(ends).max(axis=1),
     )
     by_line = weak.groupby(number(weak, LINE))
-    repeats = by_line.repeats.min()
-    largest = by_line[["variation_low", "variation_high"]].max()
+    largest = by_line[["variation_low", "variation_high"]].agg(lambda ends: ends.max(skipna=False))
     worst = weak.loc[by_line.variation.idxmax(), [*LINE, "variation", "world_size", "layout"]].reset_index(drop=True)
     run_ids = [unique(*points.runs, *points.runs_base) for _, points in by_line]
-    worst = worst.join(largest.where(repeats > 1)).assign(
-        repeats=repeats, ranks=by_line.world_size.max(), runs=run_ids
-    )
+    worst = worst.join(largest).assign(repeats=by_line.repeats.min(), ranks=by_line.world_size.max(), runs=run_ids)
     return worst[[*LINE, *stats.columns("variation"), "repeats", "world_size", "layout", "ranks", "runs"]]
 
 

@@ -86,6 +86,8 @@ def plan(study, cluster_name, node_type, throughput, gpu, as_markdown, csv_file,
     read_study_file(study)  # an unknown one is refused without a cluster, too
     cluster, _ = enter_cluster(cluster_name, start=False)
     node = cluster.node(node_type)
+    if peak and not node.gpus:
+        raise click.UsageError(f"--like is for GPUs, and these nodes of {cluster.title} have none: use --throughput")
     target = submit.target_on(cluster, node, Path(study).stem, variant)
     planned = studies.plan(study, target, needs_data=False, further=planned_repeats(study, target))
     planned.require_points(cluster.title)

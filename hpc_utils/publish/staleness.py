@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import shlex
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -91,9 +94,14 @@ def _planned_otherwise(exported: Exports) -> Iterator[str]:
 
 
 def remedy(results: Path, page: Mapping[str, Any]) -> str:
-    """The command that executes the page's chapter again."""
-    study = f" -p study={page['study']}" if page["study"] else ""
-    return f"`hpc chapter {page['notebook']} --results {_named(results)}{study}` executes it again"
+    """The command that executes the page's chapter again, with its parameters."""
+    parameters = {"study": page["study"]} if page["study"] else {}
+    with contextlib.suppress(OSError, LookupError, ValueError):  # without its executed notebook, with the study alone
+        notebook = json.loads((results / page["executed"]).read_text())
+        parameters |= notebook["metadata"]["papermill"]["parameters"]
+    given = [word for name, value in parameters.items() for word in ("-p", f"{name}={value}")]
+    command = shlex.join(["hpc", "chapter", page["notebook"], "--results", _named(results), *given])
+    return f"`{command}` executes it again"
 
 
 def _named(results: Path) -> str:

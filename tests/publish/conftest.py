@@ -106,11 +106,12 @@ def export(result_set: Path) -> None:
         execution(result_set, "laptop/06_paper_figures", chapter.close())
 
 
-def execution(result_set: Path, chapter: str, line: str) -> None:
+def execution(result_set: Path, chapter: str, line: str, **parameters: object) -> None:
     """What stands for the executed notebook of the chapter whose `close` returned `line`."""
     executed = result_set / f"notebooks/{chapter}.ipynb"
     executed.parent.mkdir(parents=True, exist_ok=True)
-    executed.write_text(json.dumps({"cells": [], "metadata": {"exported": line}, "nbformat": 4, "nbformat_minor": 5}))
+    metadata = {"exported": line, "papermill": {"parameters": parameters}}
+    executed.write_text(json.dumps({"cells": [], "metadata": metadata, "nbformat": 4, "nbformat_minor": 5}))
     exports.note_execution(result_set, executed)
 
 

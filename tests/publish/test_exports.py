@@ -197,6 +197,13 @@ def test_other_code_or_uncommitted_code_is_no_fault_of_the_data(
     assert faults(exported) == []
 
 
+def test_a_stale_page_is_executed_again_with_its_parameters(exported: Path) -> None:
+    execution(exported, "laptop/06_paper_figures", "", cluster="atlas", note="two words")
+    found = exports.read_exports(exported)
+    command = staleness.remedy(exported, found.pages["laptop-06_paper_figures"])
+    assert "-p study=laptop -p cluster=atlas -p 'note=two words'`" in command
+
+
 def test_a_study_file_that_was_edited_since_is_named(exported: Path) -> None:
     found = exports.read_exports(exported)
     records.read_study("laptop").model_copy(update={"command": "hpc study run laptop"}).write()

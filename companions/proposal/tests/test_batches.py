@@ -15,5 +15,7 @@ def test_each_measured_batch_has_its_ceiling_on_devices_that_divide_it(styled: N
     row = table[(table.world_size == 8)].iloc[0]
     assert row.ceiling == pytest.approx((FIXED + 512) / (8 * (FIXED + 64)), rel=0.1)
     chart = plots.batch(table, 0.7)
-    assert [axes.get_title() for axes in chart.figure.axes] == ["eager steps", "captured steps"]
+    assert [axes.get_title() for axes in chart.figure.axes] == [
+        f"cnn, fp32\n{step} steps" for step in ("eager", "captured")
+    ]
     assert batches.ceilings([]).empty and plots.batch(batches.ceilings([]), 0.7).figure is None

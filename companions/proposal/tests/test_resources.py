@@ -6,6 +6,7 @@ import pytest
 
 from companions.proposal import resources
 from hpc_utils.analyze import budget
+from hpc_utils.launch.cluster import NodeType
 from tests.analyze.test_budget import LIMIT, NOTHING, PRICES, point
 from tests.analyze.test_cost import records
 
@@ -41,3 +42,13 @@ def test_the_evidence_is_the_runs_that_counted_operations() -> None:
     runs, _ = records({"world": 1, "seconds": 9.0}, {"world": 2, "seconds": 9.0})
     counted = runs.assign(flops_per_sample=[1e9, 1e9], workload=["cnn", "vit"])
     assert resources.counted(counted, ["cnn"]) == [runs.run_id[0]]
+
+
+def test_a_gpu_stands_only_for_one_of_its_kind() -> None:
+    node = NodeType(partition="gpu", gpus=4, gpu="h100", precisions=["bf16"])
+    assert resources.similar_gpu("Atlas", node, "H100 SXM").name == "H100 SXM"
+    for wrong in ("A100 40GB", "H100"):
+        with pytest.raises(LookupError, match="H100 PCIe"):
+            resources.similar_gpu("Atlas", node, wrong)
+    with pytest.raises(LookupError, match="no GPUs"):
+        resources.similar_gpu("Atlas", NodeType(partition="cpu", precisions=["fp32"]), "H100 SXM")
