@@ -43,7 +43,7 @@ def import_(files, mapping, name, dry_run):
     from . import runs as imported
     from . import tables
 
-    name = name or files[0].stem
+    name = name or files[0].stem.lower()
     meaning = tables.read_meaning(mapping, name)
     is_by_epoch = "epoch" in meaning.columns
     refused = {}

@@ -58,6 +58,9 @@ class FileValues(Values):
 COLUMNS = [*schema.names(schema.RUNS), "line", "reported_throughput", "verdict"]
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
+# The unit at the end of a column's name that is not seconds.
+_OTHER_TIME = re.compile(r"(?:^|[\s_/\[(])([mµu]s|m|min|mins|minutes?|minuten|h|hrs?|hours?|stunden?)[\])]?$", re.I)
+
 
 class ForeignError(ValueError):
     """A file of foreign results, its mapping or one of its rows cannot be used."""
@@ -147,9 +150,15 @@ def read_meaning(mapping_path: Path, name: str) -> Meaning:
         OSError: it cannot be read.
         ForeignError: it or the name cannot be used.
     """
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,60}", name, re.ASCII):
-        raise ForeignError(f"{name!r} cannot name a result set: use at most 61 letters, digits and . _ -")
-    return toml_config.read_toml(mapping_path, Meaning, ForeignError)
+    if not re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,60}", name, re.ASCII):
+        raise ForeignError(f"{name!r} cannot name a result set: use --as with at most 61 of a-z, 0-9 and . _ -")
+    meaning = toml_config.read_toml(mapping_path, Meaning, ForeignError)
+    for ours, theirs in meaning.columns.items():
+        if ours.endswith("seconds") and (unit := _OTHER_TIME.search(theirs)):
+            raise ForeignError(
+                f"{mapping_path}: columns.{ours}: {theirs!r} is in {unit[1]}; expected seconds: convert the column"
+            )
+    return meaning
 
 
 def read_rows(path: Path, meaning: Meaning) -> tuple[dict[int, dict[str, Any]], dict[int, str]]:

@@ -84,6 +84,7 @@ def test_decimal_and_thousands_marks(text: str, decimal: str, thousands: str, va
     ("was", "now", "names"),
     [
         ("source =", "sources =", "sources"),
+        ('seconds = "', 'seconds = "minutes (min)"  # "', "min"),
         ("world_size =", "word_size =", "columns.word_size"),
         ("global_batch = 256", "", "global_batch"),
         ("samples = 50000", "samples = -1", "constants.samples"),
