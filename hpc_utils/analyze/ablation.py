@@ -164,7 +164,6 @@ class Ladder:
         "best",
         "The fastest configuration over the plain loop.",
         measure="gain",
-        missing="`hpc study run optimization-cpu`",
     )
     def best_table(self) -> pd.DataFrame:
         """`best` in one row: name, steps; gain, gain_low, gain_high, repeats, verdict; of accuracy and loss, where they were recorded,
@@ -176,11 +175,6 @@ class Ladder:
             row |= {f"{judgement['measure']}_verdict": judgement["verdict"], judgement["measure"]: judgement["words"]}
         return pd.DataFrame([row])
 
-    @property
-    def ends(self) -> dict[str, str]:
-        """{label: series} of the plain loop and of the fastest configuration."""
-        return {"plain loop": self.study.ablation.plain} | {self.best.name: self.best.series}
-
     @tabled(
         "speeds",
         "Throughput, time of a step, start and memory.",
@@ -188,12 +182,12 @@ class Ladder:
         measure="throughput",
         missing="`hpc study run optimization-cpu`",
     )
-    def speeds(self, labels: Mapping[str, str] | None = None) -> pd.DataFrame:
-        """One row per configuration of `labels` ({label: series}; default: `path`): label, series;
+    def speeds(self) -> pd.DataFrame:
+        """One row per configuration of `path`: label, series;
         throughput (sample/s), throughput_low, throughput_high (95 %), repeats; step_seconds, warmup (s) and memory_bytes, medians; runs."""
         medians = ["step_seconds", "warmup", "memory_bytes"]
         rows = []
-        for label, series in (labels or self.path).items():
+        for label, series in self.path.items():
             series_runs = self.rows(series)
             if len(series_runs):
                 row = {"label": label, "series": series, "runs": tuple(series_runs.run_id)}
@@ -231,10 +225,11 @@ class Ladder:
         return pd.DataFrame(rows, columns=["step", *PARTS, "runs"])
 
     def learning(self) -> pd.DataFrame:
-        """Learning curves of the configurations of `ends`: label, run_id, epoch, seconds (T so far), loss (of
+        """Learning curves of the plain loop and of the fastest configuration: label, run_id, epoch, seconds (T so far), loss (of
         the test samples; without evaluation, of training), accuracy (of the test samples)."""
         epochs = self.records.epochs.sort_values(["run_id", "epoch"])
-        run_ids = {label: self.rows(series).run_id for label, series in self.ends.items()}
+        ends = {"plain loop": self.study.ablation.plain, self.best.name: self.best.series}
+        run_ids = {label: self.rows(series).run_id for label, series in ends.items()}
         parts = [epochs[epochs.run_id.isin(ids)].assign(label=label) for label, ids in run_ids.items()]
         curves = pd.concat(parts, ignore_index=True)
         tested = pd.to_numeric(curves.test_loss)

@@ -151,14 +151,6 @@ def t_quantile(freedom: float | np.ndarray, p: float = TAILS[1]) -> np.ndarray:
     return stdtrit(freedom, p)
 
 
-def holm(p: np.ndarray) -> np.ndarray:
-    """p values after Holm's step-down correction (1979, Scand. J. Stat. 6:65)."""
-    order = np.argsort(p)
-    corrected = np.empty_like(p)
-    corrected[order] = np.minimum(np.maximum.accumulate((len(p) - np.arange(len(p))) * p[order]), 1)
-    return corrected
-
-
 def _positive(values: Sequence[float]) -> np.ndarray:
     measurements = np.asarray(values, dtype=float)
     if not len(measurements) or not _are_positive(measurements):

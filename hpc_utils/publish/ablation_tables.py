@@ -9,7 +9,6 @@ import pandas as pd
 from hpc_utils.analyze import ablation, stats
 
 from .formatting import ABSENT, bracketed
-from .quantities import quantity
 from .tables import Row, Writer, text_table
 
 MACHINE = ["hardware_id", "digest", "load", "date"]  # columns of a bench table with one value in all rows
@@ -57,33 +56,6 @@ def headline(best: ablation.Best, judged: pd.DataFrame) -> str:
         f"**{' + '.join(best.steps)}**: throughput over the plain loop's {factor(best.gain.columns('gain'), 'gain')} "
         f"(pairs of runs: {best.gain.repeats}). Against the plain loop: {learnt or 'neither accuracy nor loss was recorded'}."
     )
-
-
-def story(row: Row, parts: pd.DataFrame, judged: pd.DataFrame) -> str:
-    """A step in Markdown: the change and its reason, the phases before and after, its gain and cost, and whether the model learns
-    as well. `row`: of `Ladder.gains`; `parts`: `Ladder.phases`."""
-    head = f"### {row['step']}\n\n{row['about']} (`{row['parameters']}`)\n\n"
-    if row["why"]:
-        return head + f"**Not applicable here:** {row['why']}."
-    profile = parts.set_index("step")
-    before = row["before"]
-    lines = []
-    if {before, row["step"]} <= set(profile.index):
-        phases = profile.loc[[before, row["step"]], list(ablation.PARTS)].dropna(axis="columns", how="all")
-        phase_changes = (
-            f"{quantity(phase).label} {' → '.join(map(_milliseconds, values))}" for phase, values in phases.items()
-        )
-        lines.append(f"**profile** (ms a step): {', '.join(phase_changes)}")
-    for name, against in (("marginal", before), ("together", "the plain loop")):
-        lines.append(f"**throughput**, times that of {against}: {factor(row, name)}")
-    lines.append(f"**cost**, against {before}: memory {_more_memory(row)}, start {_later_start(row)} s")
-    judgements = judged[judged.step == row["step"]].to_dict("records")
-    lines += [f"**{judgement['measure']}** against the plain loop: {judgement['words']}" for judgement in judgements]
-    return head + "\n".join(f"- {line}" for line in lines)
-
-
-def _milliseconds(value: float) -> str:
-    return ABSENT if pd.isna(value) else f"{1e3 * value:.3g}"
 
 
 def bench(rows: pd.DataFrame) -> tuple[str, pd.DataFrame]:

@@ -1,4 +1,4 @@
-"""Chapter 05, executed: real runs as a ladder and a factorial come to gains and verdicts; what is not there, it says."""
+"""Chapter 05, executed: real runs as a ladder come to gains and verdicts; what is not there, it says."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LAPTOP = paths.root() / "results/reference/epyc-2core"
 
 @pytest.fixture
 def as_ladder(tmp_path: Path) -> Path:
-    """The committed laptop study's runs on one rank, as a ladder of one step (bf16) and as a factorial of two knobs."""
+    """The committed laptop study's runs on one rank, as a ladder of one step (bf16), and with and without DDP."""
     results = tmp_path / "kept"
     shutil.copytree(LAPTOP, results, ignore=shutil.ignore_patterns(*MADE))
     index = json.loads((LAPTOP / "studies/laptop.json").read_text())
@@ -43,38 +43,23 @@ def as_ladder(tmp_path: Path) -> Path:
 
 def test_without_an_ablation_the_missing_parts_are_listed(executed):
     text, figures = executed(LAPTOP, CHAPTER, study="laptop", gpu_set="no-such-gpu")
-    for missing in ("hpc study run optimization-cpu", "hpc study run sensitivity-cpu", "make bench", "cifar10-gpu"):
+    for missing in ("hpc study run optimization-cpu", "make bench", "cifar10-gpu"):
         assert missing in text
     assert not figures
 
 
-def test_an_ablation_and_a_factorial_are_described(executed, as_ladder, tmp_path):
+def test_an_ablation_is_described(executed, as_ladder, tmp_path):
     text, figures = executed(as_ladder, CHAPTER, gpu_set="no-such-gpu")
-    kinds = {
-        "before-after",
-        "ladder",
-        "profile",
-        "alone",
-        "costs",
-        "learning",
-        "combined-main-effects",
-        "combined-interactions",
-    }
-    assert figures == {f"speed-mine-{kind}" for kind in kinds}
-    assert "half the bits (`precision=bf16`)" in text and "- **profile** (ms a step): data " in text
-    assert "**Not applicable here:** no CUDA graphs on a CPU." in text
+    assert figures == {f"speed-mine-{kind}" for kind in ("ladder", "profile", "learning")}
+    assert "half the bits" in text and "no CUDA graphs on a CPU" in text
     assert "throughput over the plain loop's" in text or "No configuration was measured to be faster" in text
     found = exports.read_exports(tmp_path / "results")
     assert figures == set(found.figures)
-    assert {"speed-mine-steps", "speed-learnt", "speed-effects", "speed-best-points", "speed-studies"} <= set(
-        found.tables
-    )
+    assert {"speed-mine-steps", "speed-best", "speed-learnt", "speed-studies"} <= set(found.tables)
     for cited, unit in (
         ("speed-speeds[study=mine, label=plain]", "samples/s"),
         ("speed-learnt.verdict[study=mine, step=bf16, measure=accuracy]", "text"),
         ("speed-phases.data_seconds[study=mine, step=plain]", "s"),
-        ("speed-best-points[study=mine]", "ratio"),
-        ("speed-effects[study=mine, effect=noise]", "share"),
         ("speed-process-group[study=mine, series=combined, precision=bf16]", "ratio"),
     ):
         assert cells.cell(found, cells.parse(cited)).unit == unit

@@ -15,7 +15,6 @@ from hpc_utils.analyze import (
     anomalies,
     budget,
     cost,
-    factorial,
     points,
     recommend,
     scaling,
@@ -180,7 +179,7 @@ def model(own: ResultSet) -> Pins:
     }
 
 
-# -- the ladder and the factorial ---------------------------------------------------------------------------------
+# -- the ladder ---------------------------------------------------------------------------------------------------
 
 
 def ladders(own: ResultSet) -> Pins:
@@ -217,22 +216,6 @@ def ladders(own: ResultSet) -> Pins:
     return found
 
 
-def factorials(own: ResultSet) -> Pins:
-    found: Pins = {}
-    for name, index in own.studies.items():
-        for series, design in factorial.designs(own.runs, index).items():
-            stem = f"{name} {series}"
-            best = factorial.best(design, index.targets.sensitivity_gain)
-            pairs = factorial.interactions(design).dropna(subset=["beyond_low"])
-            found |= {
-                f"{stem}: effects": rows(factorial.effects(design), "effect", "share p beyond"),
-                f"{stem}: levels": rows(factorial.main_effects(design), "factor level", "gain+"),
-                f"{stem}: pairs": rows(pairs, "first first_level second second_level", "beyond+"),
-                f"{stem}: best": {"all": rows(best, "", "point gain+ repeats verdict")[""]},
-            }
-    return found
-
-
 # -- claims and the plan ------------------------------------------------------------------------------------------
 
 # What the paper claims of a set's own rows: subject, row, quantity, and the bound.
@@ -248,7 +231,6 @@ CLAIMS: dict[str, list[tuple[str, str, str, str, float]]] = {
         ("optimization-cpu: gains", "step=bf16", "marginal", "at_least", 1.2),
         ("optimization-cpu: gains", "step=compile", "marginal", "at_most", 1.0),
         ("optimization-resnet-cpu: best", "all", "gain", "at_least", 1.8),
-        ("sensitivity-cpu sensitivity: best", "all", "gain", "at_least", 1.2),
     ],
     "rehearsal": [
         ("model: errors", "held out", "median_error", "at_most", 0.05),
@@ -297,7 +279,7 @@ def plan() -> Pins:
 
 SETS: dict[str, Iterable[Callable[[ResultSet], Pins]]] = {
     "epyc-2core": (counts, curves),
-    "epyc-avx512": (counts, ladders, factorials),
+    "epyc-avx512": (counts, ladders),
     "epyc-avx512-profiles": (counts, profiles.of_set),
     "rehearsal": (counts, curves, costs, model),
     "shares": (counts, curves, core_shares),

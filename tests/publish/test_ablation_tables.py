@@ -8,16 +8,15 @@ from hpc_utils.publish import ablation_tables
 from tests.analyze import ladders
 
 
-def test_a_step_is_described_with_profile_gain_cost_and_verdict() -> None:
+def test_steps_have_gains_costs_and_verdicts() -> None:
     changes = {"whole-batches": 2.3, "bf16": 1.3, "cuda-graphs": 1.1}
     study, runs, epochs = ladders.ladder(changes, barred={"cuda-graphs": "no GPU"})
     ladder = ladders.of(runs, study, epochs)
-    gains, judged = ladder.gains, ladder.learnt
-    first, _, last = (ablation_tables.story(row, ladder.phases, judged) for row in gains.to_dict("records"))
-    for part in ("`whole-batches=true`", "1 → 0.435", "2.30 [2.30, 2.30]", "+10.0 %", "+1.00 s", "within 0.5 points"):
-        assert part in first
-    assert "no GPU" in last
-    table = ablation_tables.steps(gains, judged).set_index("step")
+    table = ablation_tables.steps(ladder.gains, ladder.learnt).set_index("step")
+    first = table.loc["whole-batches"]
+    assert first.option == "whole-batches=true" and first.accuracy == "equal within 0.5 points"
+    assert first["all up to it"].startswith("2.30 [2.30, 2.30]")
+    assert (first.memory, first["start (s)"]) == ("+10.0 %", "+1.00")
     assert table.loc["cuda-graphs", "not applicable"] == "no GPU" and table.loc["bf16", "alone"].startswith("1.30 [")
     headline = ablation_tables.headline(ladder.best, ladder.learnt_of_best)
     assert f"{ladder.best.gain.value:.2f} [" in headline

@@ -97,8 +97,9 @@ def test_what_is_complete_is_shown_and_not_submitted_again(done: Desk) -> None:
 
 
 def test_27_points_are_one_array(done: Desk) -> None:
-    """A shipped sensitivity study on the shipped rehearsal file: one sbatch."""
-    dry = done.hpc("submit", "sensitivity-cpu", "--repeats", 1, "--cluster", "rehearsal", "--dry-run").stdout
+    """On the shipped rehearsal file: one sbatch."""
+    study = done.study(ranks="[2]", rates=str([rate / 100 for rate in range(1, 28)]), name="matrix")
+    dry = done.hpc("submit", study, "--cluster", "rehearsal", "--dry-run").stdout
     (command,) = [line for line in dry.splitlines() if line.startswith("env ")]
     assert "--array=0-26" in shlex.split(command)
     assert len(submissions(done)) == 1, "nothing was submitted"

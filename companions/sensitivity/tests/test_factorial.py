@@ -11,11 +11,11 @@ import pandas as pd
 import pytest
 import scipy.stats
 
-from hpc_utils.analyze import factorial
+from companions.sensitivity import factorial
 from hpc_utils.analyze.decide import Verdict
 from hpc_utils.records.study import NotApplicable
 
-from . import ladders
+from . import designs
 
 LEVELS = {"bucket_mb": [25.0, 1.0, 0.1], "batch_per_device": [64, 128], "precision": ["fp32", "bf16", "fp16"]}
 
@@ -38,7 +38,7 @@ def exact(point: dict, repeat: int) -> float:
 
 
 def designed(speed=noisy, **more) -> factorial.Design:
-    study, runs = ladders.factorial(LEVELS, speed, **more)
+    study, runs = designs.factorial(LEVELS, speed, **more)
     return factorial.designs(runs, study)["s"]
 
 
@@ -47,7 +47,7 @@ def best(design: factorial.Design, target: float) -> pd.Series:
 
 
 def test_of_a_study_the_series_that_combine_options_are_factorials() -> None:
-    study, runs = ladders.factorial(LEVELS, exact)
+    study, runs = designs.factorial(LEVELS, exact)
     scaling = [run.model_copy(update={"series": "scaling", "ranks": n % 3 + 1}) for n, run in enumerate(study.runs)]
     values = {"bucket_mb": 25, "precision": "fp8"}  # 25 is the level 25.0
     barred = [NotApplicable(series="s", ranks=2, values=values, why="no units")]
@@ -170,7 +170,7 @@ def test_what_was_not_measured_completely_is_left_out(gone, levels: dict, repeat
 
 @pytest.mark.parametrize("measured", [{(25.0, 64, "fp32")}, set()])
 def test_without_a_factor_there_is_no_design(measured: set) -> None:
-    study, runs = ladders.factorial(LEVELS, exact)
+    study, runs = designs.factorial(LEVELS, exact)
     own = runs[[tuple(run.parameters[name] for name in LEVELS) in measured for run in study.runs]]
     design = factorial.designs(own, study)["s"]
     assert design.levels == {} and "no parameter has two values" in design.left_out[0]
@@ -178,7 +178,7 @@ def test_without_a_factor_there_is_no_design(measured: set) -> None:
 
 def test_a_level_may_be_the_absence_of_a_value() -> None:
     levels = {"link_gbit": [None, 1.0], "precision": ["fp32", "bf16"]}
-    study, runs = ladders.factorial(levels, lambda point, repeat: 1000.0 * (point["link_gbit"] or 2.0) + repeat)
+    study, runs = designs.factorial(levels, lambda point, repeat: 1000.0 * (point["link_gbit"] or 2.0) + repeat)
     (design,) = factorial.designs(runs, study).values()
     assert (
         design.levels == levels

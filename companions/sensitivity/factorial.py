@@ -16,12 +16,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from hpc_utils.analyze.decide import Verdict, decide
+from hpc_utils.analyze.points import of_one_state, unprofiled
+from hpc_utils.analyze.stats import CONFIDENCE, TAILS, Estimate, columns, t_quantile
+from hpc_utils.analyze.table import tabled
 from hpc_utils.records.study import StudyIndex
-
-from .decide import Verdict, decide
-from .points import of_one_state, unprofiled
-from .stats import CONFIDENCE, TAILS, Estimate, columns, holm, t_quantile
-from .table import tabled
 
 LEFT, BLOCKS, NOISE = "three and more", "repeats", "noise"
 NO_FACTOR = ("repeat", "seed")
@@ -89,7 +88,6 @@ def designs(runs: pd.DataFrame, study: StudyIndex) -> dict[str, Design]:
     "How much of the variance of throughput is due to what.",
     "study series effect kind share p beyond",
     measure="share",
-    missing="`hpc study run sensitivity-cpu`",
 )
 def effects(design: Design) -> pd.DataFrame:
     """One row per main effect, an interaction of two, `LEFT`, `BLOCKS` and `NOISE`: the split of the sum of squares.
@@ -116,7 +114,7 @@ def effects(design: Design) -> pd.DataFrame:
     if freedom and noise > 0:
         tested = table[table.kind != "rest"]
         p = fdtrc(tested.freedom, freedom, tested.squares / tested.freedom / (noise / freedom))
-        table.loc[tested.index, "p"] = holm(p)
+        table.loc[tested.index, "p"] = _holm(p)
     return table.assign(beyond=table.p < 1 - CONFIDENCE).drop(columns="squares")
 
 
@@ -159,7 +157,6 @@ def interactions(design: Design) -> pd.DataFrame:
     "best-points",
     "The fastest point of a factorial over its reference; the 95 % intervals of all points hold simultaneously (Bonferroni), as the same runs chose the point.",
     measure="gain",
-    missing="`hpc study run sensitivity-cpu`",
 )
 def best(design: Design, target: float) -> pd.DataFrame:
     """The fastest point against the reference (each factor's first level), judged by the gain `target` (0.2: 20 %), in one row.
@@ -244,6 +241,14 @@ def _effect(cube: np.ndarray, axes: Iterable[int]) -> tuple[float, int]:
 def _noise(cube: np.ndarray) -> tuple[float, int]:
     """(sum of squares, freedom) of what neither the point nor the repeat explains."""
     return _effect(cube.reshape(-1, cube.shape[-1]), [0, 1])
+
+
+def _holm(p: np.ndarray) -> np.ndarray:
+    """p values after Holm's step-down correction (1979, Scand. J. Stat. 6:65)."""
+    order = np.argsort(p)
+    corrected = np.empty_like(p)
+    corrected[order] = np.minimum(np.maximum.accumulate((len(p) - np.arange(len(p))) * p[order]), 1)
+    return corrected
 
 
 def _gain(log: float, half: float) -> np.ndarray:
