@@ -45,7 +45,8 @@ COLUMNS = {
     "mem_gb": "peak memory of a device over the run (1e9 B), largest rank: allocated on a GPU, resident on a CPU",
     "util_gpu": "mean over the epoch and its GPUs (%), or over all epochs, if one is shorter than the monitor's interval; empty: no GPU, or "
     "no monitor (`monitor_seconds = 0.5`)",
-    "eff_strong": "T(1) / (N T(N)) at a fixed global batch, of medians over repeats; T(1) without a process group if measured",
+    "eff_strong": "T(1) / (N T(N)) at a fixed global batch, of medians over repeats, or of runs that took turns the mean ratio within a "
+    "round; T(1) without a process group if measured",
     "eff_weak": "T_step(1) / T_step(N) at a fixed batch per device, likewise; both empty: on no curve, or not comparable",
     # Further ones, which tell the rows apart
     "run_id": "the run, by which `hpc verify` repeats it",

@@ -79,9 +79,16 @@ class Plan:
 
     @property
     def impossible(self) -> list[str]:
-        """What cannot be run there, a line for each reason."""
+        """What cannot be run there, a line for each reason, and the targets of the study file that no series can answer."""
         counts = collections.Counter((point.series, point.why) for point in self.not_applicable)
-        return [f"{number} not applicable: {series}: {why}" for (series, why), number in counts.items()]
+        lines = [f"{number} not applicable: {series}: {why}" for (series, why), number in counts.items()]
+        answered = self.index.scaling_targets.model_dump()
+        targets = self.study.targets.model_dump(include=self.study.targets.model_fields_set, exclude_none=True)
+        return lines + [
+            f"target left out: {name} = {value}: no series of this kind has it"
+            for name, value in targets.items()
+            if answered[name] is None
+        ]
 
     def require_points(self, place: str) -> None:
         """StudyError if no run is possible on the target, which `place` names."""

@@ -268,6 +268,14 @@ def test_the_reading_side_knows_the_study_by_its_index(write, tmp_path: Path) ->
     assert index.targets.strong_efficiency == 0.8
 
 
+def test_a_target_that_no_series_can_answer_is_named(write: Callable) -> None:
+    plan = studies.plan(write(GOOD + "[targets]\nstrong_ranks = 64\n"))
+    (line,) = plan.impossible
+    assert "strong_ranks = 64" in line
+    assert studies.plan(write(GOOD)).impossible == [], "a default that does not fit is no wish"
+
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
