@@ -33,7 +33,7 @@ class Pulled:
 
 
 def pull(source: str, *, profiles: bool = True) -> Pulled:
-    """Fetch the complete runs of `source` (host:folder, or a folder) that are not here, and its studies' indices.
+    """Fetch the complete runs of `source` (host:folder, or a folder) that are not here, and its studies' indices that are newer.
 
     A run is moved into place when it is fetched and its records are consistent; after an interrupted pull the next
     one continues.
@@ -73,7 +73,7 @@ def pull(source: str, *, profiles: bool = True) -> Pulled:
             _settle(arrived, paths.runs() / name)
             done.fetched.append(name)
         (paths.results() / "studies").mkdir(exist_ok=True)
-        _rsync(["--ignore-missing-args", f"{source}/studies/", f"{paths.results() / 'studies'}/"])
+        _rsync(["--ignore-missing-args", "--update", f"{source}/studies/", f"{paths.results() / 'studies'}/"])
     return done
 
 

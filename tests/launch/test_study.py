@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import shlex
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -273,7 +274,6 @@ def test_a_target_that_no_series_can_answer_is_named(write: Callable) -> None:
     (line,) = plan.impossible
     assert "strong_ranks = 64" in line
     assert studies.plan(write(GOOD)).impossible == [], "a default that does not fit is no wish"
-
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import os
 import shutil
@@ -20,7 +22,7 @@ addEventListener("error", (event) => problems.push(event.message));
 addEventListener("unhandledrejection", (event) => problems.push(String(event.reason)));
 addEventListener("securitypolicyviolation", (event) => problems.push(event.blockedURI));
 </script>"""
-TRY = """<script>
+TRY = """
 const early = document.documentElement.scrollWidth > innerWidth; // as without scripts
 (async () => {
   const seen = {};
@@ -31,14 +33,22 @@ const early = document.documentElement.scrollWidth > innerWidth; // as without s
   seen.problems = problems;
   document.title = JSON.stringify(seen);
 })();
-</script>"""
+"""
+
+
+def digest(script: str) -> str:
+    """The source of an inline script as a content security policy names it."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
 
 
 def tried(page: Path, profile: Path, script: str, at: str = "", size: str = "1280,900") -> dict:
     """What `script` notes in `seen`, in a copy of `page`; that page makes no error, no request, and fits the screen."""
     copy = page.with_name("tried.html")
-    text = page.read_text().replace("<head>", "<head>" + WATCH).replace("</body>", TRY % script + "</body>")
-    copy.write_text(text)
+    script = TRY % script
+    text = (
+        page.read_text().replace("<head>", "<head>" + WATCH).replace("script-src ", f"script-src {digest(script)} ")
+    )
+    copy.write_text(text.replace("</body>", f"<script>{script}</script></body>"))
     dom, console = opened(copy, profile, size, at)
     assert console == []
     seen = json.loads(dom.title.get_text())

@@ -18,7 +18,7 @@ from hpc_utils.publish.report import Head, ReportError, write_report
 from hpc_utils.publish.report.lookup import Evidence
 from hpc_utils.records import StudyIndex
 
-from .browser import tried
+from .browser import digest, tried
 
 FACTS = {"device": "Xeon <1 core>", "commit": "ae1fe41c02"}
 INTRO = r"""# 2 Data-parallel training
@@ -162,7 +162,9 @@ def test_nothing_is_loaded_from_elsewhere(page):
     loaded = [element.get("src") or element.get("href") for element in page.select("[src], link[href], [srcset]")]
     assert len(loaded) == 3  # two figures and the icon
     assert all(url.startswith("data:") for url in loaded)
-    assert "default-src 'none'" in page.find("meta", attrs={"http-equiv": "Content-Security-Policy"})["content"]
+    policy = page.find("meta", attrs={"http-equiv": "Content-Security-Policy"})["content"].split("; ")
+    assert "default-src 'none'" in policy
+    assert f"script-src {digest(page.script.string)}" in policy, "no script of a notebook or a record runs"
     assert "logo (not in this page: https://example.org/logo.png)" in page.get_text()
     assert page.find("a", href="https://example.org/paper")
 

@@ -29,7 +29,7 @@ c.ServerApp.port = port
 c.ServerApp.port_retries = 0  # the portal knows only this port
 c.ServerApp.base_url = f"/node/{host}/{port}/"
 c.ServerApp.allow_remote_access = True
-# The portal's name is unknown here, so any origin is accepted; requests from other sites do not carry the cookie below.
+# The portal's name is unknown here, so any origin is accepted; requests from other domains do not carry the cookie below.
 c.ServerApp.allow_origin = "*"
 c.ServerApp.trust_xheaders = True  # cookies of an https portal are marked secure
 c.ServerApp.open_browser = False

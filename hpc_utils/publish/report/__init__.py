@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import functools
+import hashlib
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -136,9 +138,11 @@ def write_report(output: Path, head: Head, evidence: Evidence, studies: Sequence
     for chapter in bound:
         if titles.count(chapter.title) > 1:
             chapter.label = f"{chapter.title} ({chapter.folder})"
+    script = (FOLDER / "page.js").read_text()
     page = _templates().get_template("page.html.j2").render(
         head=head, studies=studies, task=task, baseline_text=scaling.baseline_text, quantity=formatting.quantity, chapters=bound, lookup=lookup, evidence=evidence,
-        css=Markup((FOLDER / "page.css").read_text()), js=Markup((FOLDER / "page.js").read_text()),
+        css=Markup((FOLDER / "page.css").read_text()), js=Markup(script),
+        js_digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )  # fmt: skip
     write_text(output, page)
     return output
