@@ -275,7 +275,7 @@ def interval(table: pd.DataFrame, *, ratios: bool = False) -> str:
     ratios, which may have fewer repeats, by `runs`."""
     repeats = _span(table.repeats if ratios or "rounds" not in table else table.runs.map(len))
     if ratios and "rounds" in table and (table.rounds > 0).any():
-        return f"mean ratio within a round and its 95 % interval: {_span(table.rounds)} rounds in {repeats} repeats"
+        return f"mean ratio within a round and its 95 % interval: {_span(table.rounds)} rounds in {repeats} repeat{'s' * (repeats != '1')}"
     if repeats in ("", "1"):
         return "single runs"
     return f"median and 95 % interval of {repeats} repeats"
