@@ -193,12 +193,13 @@ def test_of_a_study_its_chapters_their_exports_and_its_runs(exported: Path, tmp_
     index |= {"name": "half", "runs": index["runs"][:2]}
     index["chapters"] = [{"notebook": name, "run": None} for name in ("03_scaling", "02_ddp", "01_baseline")]
     (exported / "studies/half.json").write_text(json.dumps(index))
-    lay(exported, "03_scaling", "half/02_ddp", "02_ddp", "other/01_baseline")
+    lay(exported, "03_scaling", "half/02_ddp", "half/03b_limits", "02_ddp", "other/01_baseline")
     whole = Chapter("03_scaling")
     whole.export(pd.DataFrame({"seconds": [1.5]}), "topic", "What this is.", runs=whole.runs.run_id[3:])
     whole.close()
     page = bind(exported, "half", tmp_path / "page.html")
-    assert titles(page) == ["03_scaling", "half/02_ddp"], "a study's own chapters precede those of all"
+    expected = ["03_scaling", "half/02_ddp", "half/03b_limits"]
+    assert titles(page) == expected, "a study's own chapters precede those of all, and one that it does not name"
     assert not (exported / "report").exists()
     link = soup(page).select_one("#runs tbody a")["href"]
     assert (page.parent / link).is_dir(), "links work from wherever the page lies"

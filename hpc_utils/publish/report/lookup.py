@@ -68,6 +68,7 @@ def gather(results: Path, record_set: records.Records, exported: Exports, study:
     several = len(studies) > 1
     if study:
         names = [f"{chapter.notebook}.ipynb" for chapter in studies[0].chapters]
+        names += sorted({path.name for path in (folder / study).glob("*.ipynb")} - {*names})  # by `hpc chapter`
         # A chapter that was executed on all runs of the set is above the studies' own.
         places = [(folder / study / name, folder / name) for name in names]
         chapters = [path for pair in places if (path := next(filter(Path.is_file, pair), None))]
