@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from statistics import median
@@ -20,13 +20,11 @@ from .common import (
     node_type_option,
     numbers,
     parameters_option,
-    print_table,
     printable,
     tell,
 )
 
 if TYPE_CHECKING:
-    from hpc_utils.analyze.stats import Estimate
     from hpc_utils.launch.cluster import Cluster
     from hpc_utils.launch.symptoms import Finding
 
@@ -151,12 +149,11 @@ def _print_line(finding: Finding) -> None:
 
 @click.group()
 def bench():
-    """Measure links, storage, or the compute time of a model.
+    """Measure links, or the compute time of a model.
 
     \b
     hpc bench allreduce --nproc 2                      ranks of this machine
     hpc bench allreduce --cluster leonardo --nodes 4   a job on four whole nodes
-    hpc bench storage --cluster leonardo               the data set as a node reads it
     hpc bench compute -p workload=resnet18 -p dataset=cifar10
     """
 
@@ -173,43 +170,18 @@ def bench_allreduce(cluster_name, repeats, largest, launcher="", **options):
     results/probes/allreduce.
     """
     from hpc_utils.analyze.model import links
+    from hpc_utils.publish.formatting import bracketed
 
     arguments = ["allreduce", f"--repeats={repeats}", f"--largest={largest}"]
     record = measure_on_ranks(arguments, find_cluster(cluster_name), launcher=launcher, **options)
     for group in record["groups"]:
         fit = links.fit(record, group)
         if fit.latency.repeats:
-            latency = _interval(fit.latency, 1e6)
-            bandwidth = _interval(fit.bandwidth, 8e-9)
+            latency = bracketed(*(1e6 * seconds for seconds in fit.latency[:3]))
+            bandwidth = bracketed(*(8e-9 * rate for rate in fit.bandwidth[:3]))
             click.echo(f"{group}: latency {latency} us a message, bandwidth {bandwidth} Gbit/s")
         if fit.caveat:
             click.secho(f"{group}: {fit.caveat}", fg="yellow")
-
-
-@bench.command("storage")
-@click.option("--dataset", default="cifar10", help="A data set that is here (`hpc data list`).")
-@where_options(nproc=1, nodes=1, ranks_per_node=1)
-@repeats_option
-def bench_storage(dataset, cluster_name, repeats, **options):
-    """Measure reading of the data set, and the time of the loader.
-
-    Cold and warm, from the data folder, a disk of the node (storage.node_local of the cluster file, else TMPDIR) and
-    memory (/dev/shm). Each gets a copy, which is removed at the end. The record is kept under results/probes/storage.
-    """
-    from hpc_utils.analyze.model import storage
-    from hpc_utils.doctor.bench.storage import require
-
-    cluster = find_cluster(cluster_name)
-    require(dataset)  # before a job is submitted
-    arguments = ["storage", f"--repeats={repeats}", f"--dataset={dataset}"]
-    record = measure_on_ranks(arguments, cluster, **options)
-    click.echo("loader time per batch with its 95 % interval (ms):")
-    rows = []
-    for row in storage.loader(record).itertuples():
-        first = _interval((row.first_seconds, row.first_seconds_low, row.first_seconds_high), 1e3)
-        later = _interval((row.seconds, row.seconds_low, row.seconds_high), 1e3)
-        rows.append([row.place, str(row.batch), first, later, f"{row.rate:,.0f}"])
-    print_table(["place", "batch", "first epoch", "later epochs", "images/s"], rows)
 
 
 @bench.command("compute")
@@ -243,10 +215,3 @@ def bench_compute(parameters, batches, repeats):
     medians = 1e3 * measured.map(median)  # of the phases, or of the whole step if it was captured
     click.echo(medians.add_suffix(" (ms)").to_string(float_format="{:.2f}".format))
     click.echo(path)
-
-
-def _interval(estimate: Estimate | Sequence[float], scale: float) -> str:
-    """`92.1 [90.3, 93.8]`; `92.1` without an interval, `unknown` without a value."""
-    from hpc_utils.publish.formatting import bracketed
-
-    return bracketed(*(scale * number for number in estimate[:3])) or "unknown"

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from hpc_utils import paths
@@ -16,9 +15,6 @@ from hpc_utils import paths
 from . import atomic
 from .folder import read_json
 from .identity import short_hash
-
-IN_MEMORY = ("tmpfs", "ramfs")
-ALIKE = 0.8  # share of the warm rate from which on a cold read came from some memory
 
 
 def keep(kind: str, name: str, record: Mapping[str, Any]) -> Path:
@@ -57,12 +53,6 @@ def newest(kind: str, results: Path | None = None, **match: Any) -> dict[str, An
         ),
         None,
     )
-
-
-def is_read_from_memory(place: Mapping[str, Any]) -> bool:
-    """Whether memory served the cold reads of this place of a record of kind `storage`."""
-    cold, warm = (median(place[state]["seconds"]) for state in ("cold", "warm"))
-    return place["filesystem"] in IN_MEMORY or warm > ALIKE * cold
 
 
 def _when(record: Mapping[str, Any]) -> str:

@@ -1,7 +1,6 @@
 """The model of a step (`step`), fitted to a few measured runs, and its predictions with intervals.
 
-fitted = fit(points(runs), Work.of(runs, epochs, profiles))
-fitted.scaling("weak", 32, [2, 4, 8])
+fit(points(runs), Work.of(runs, epochs, profiles)).predict(planned)
 """
 
 from __future__ import annotations
@@ -15,13 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from hpc_utils.allreduce_cost import evenly
 from hpc_utils.records.identity import PLANNED, SAME
 
 from ..points import cores_per_rank, step_seconds
 from ..scaling import usable
-from ..stats import TAILS, Estimate, medians
-from ..table import tabled
+from ..stats import TAILS, Estimate
 from .step import Costs, Step, Work, step
 
 DRAWS = 300
@@ -36,7 +33,6 @@ POINT = ["nodes", "ranks_per_node", "world_size", "grouped", "batch_per_device",
 # Each cost's first guess, and the standard deviation of its log around that; what the data do not tell stays within it.
 GUESS = Costs(scale=1.0, group=1e-3, host=3e-10, reach=0.9, latency=1e-4)
 WIDTHS = Costs(scale=0.3, group=1.5, host=1.5, reach=0.2, latency=1.0)
-UNITS = Costs(scale="ratio", group="s", host="s/B", reach="ratio", latency="s")
 # In widths from the guess. The misfit can have two minima: slow links, or a slow processor.
 STARTS = (Costs(0, 0, 0, 0, 0), Costs(0, 0, 2, 0, 0))
 # The quantities of a point that a prediction can extrapolate, with their units.
@@ -83,61 +79,11 @@ class Fitted(NamedTuple):
         Adds: seconds, seconds_low, seconds_high (of a step; 95 % interval for the median of runs measured there), bottleneck, extrapolation
         (the quantities in which the point is outside the measured range).
         """
-        low, high = np.exp(np.quantile(self._draws(planned), TAILS, axis=0))
-        columns = self._steps(planned)[["seconds", "bottleneck", "extrapolation"]]
+        low, high = np.exp(np.quantile(self.draws(planned), TAILS, axis=0))
+        columns = self.steps(planned)[["seconds", "bottleneck", "extrapolation"]]
         return planned.assign(**columns, seconds_low=low, seconds_high=high)
 
-    def scaling(
-        self, kind: str, batch: float, worlds: Sequence[int], *, ranks_per_node: int = 1, gbit: float = math.inf
-    ) -> pd.DataFrame:
-        """Steps on one rank without a process group, and on `worlds` ranks, of one curve.
-
-        `batch`: of all ranks (kind "strong", at least one sample a rank) or of each ("weak").
-
-        Columns: `POINT`, kind; seconds, and the parts of `Step` in seconds; efficiency, efficiency_low, efficiency_high (95 %) against one
-        rank; bottleneck; extrapolation as of `predict`, or that of one rank.
-        """
-        strong = kind == "strong"
-        worlds = np.array([1, *(world for world in worlds if 1 < world <= (batch if strong else math.inf))])
-        divisor = worlds if strong else 1
-        planned = pd.DataFrame([evenly(world, ranks_per_node) for world in worlds], columns=POINT[:2]).assign(
-            world_size=worlds, grouped=worlds > 1, batch_per_device=batch / divisor, gbit=gbit, kind=kind
-        )
-        curve = planned.join(self._steps(planned))
-        draws = self._draws(planned)
-        low, high = np.quantile(np.exp(draws[:, :1] - draws), TAILS, axis=0) / divisor
-        base = curve.extrapolation[0]
-        extrapolation = curve.extrapolation.replace("", base and f"T(1): {base}")
-        efficiency = curve.seconds[0] / curve.seconds / divisor
-        return curve.assign(
-            efficiency=efficiency, efficiency_low=low, efficiency_high=high, extrapolation=extrapolation
-        )
-
-    @tabled(
-        "model-errors",
-        "Time of a step by the model and measured.",
-        "nodes world_size grouped batch_per_device gbit measured seconds error bottleneck points",
-        measure="seconds",
-        missing="`hpc submit links`",
-    )
-    def errors(self, measured: pd.DataFrame) -> pd.DataFrame:
-        """`predict` for each configuration of `measured` (as of `points`), with samples (s, of each repeat), measured (their
-        median), measured_low, measured_high (NaN: a single run), repeats, runs and `with_errors`."""
-        groups = measured.groupby(POINT).agg(samples=("seconds", list), runs=("run_id", tuple)).reset_index()
-        groups[["measured", "measured_low", "measured_high", "repeats"]] = medians(groups.samples.tolist())
-        predicted = self.predict(groups.astype({"repeats": int}))
-        return with_errors(predicted)
-
-    @tabled("model-costs", "The fitted costs of the model.", measure="value")
-    def table(self) -> pd.DataFrame:
-        """One row per cost: cost, value, value_low, value_high (95 %), unit, significant (whether the runs narrowed the prior interval to less than half)."""
-        deviations = np.sqrt(np.diag(self.covariance))
-        table = pd.DataFrame({"cost": Costs._fields, "value": self.costs})
-        factors = np.exp(1.96 * deviations)
-        table = table.assign(value_low=table.value / factors, value_high=table.value * factors, unit=UNITS)
-        return table.assign(significant=deviations < np.array(WIDTHS) / 2)
-
-    def _steps(self, planned: pd.DataFrame) -> pd.DataFrame:
+    def steps(self, planned: pd.DataFrame) -> pd.DataFrame:
         """The parts of `Step`, seconds, bottleneck and extrapolation at the points of `planned`."""
         rows = list(planned.itertuples())
         steps = [step(self.work, self.costs, row) for row in rows]
@@ -147,7 +93,7 @@ class Fitted(NamedTuple):
             extrapolation=[self._extrapolation(row) for row in rows],
         )
 
-    def _draws(self, planned: pd.DataFrame) -> np.ndarray:
+    def draws(self, planned: pd.DataFrame) -> np.ndarray:
         """(draws, rows) logs of step times, for costs drawn from their distribution, with the scatter of runs, which few
         configurations do not tell exactly: a t distribution."""
         rows = list(planned.itertuples())
@@ -258,9 +204,3 @@ def predictor(
         return Answer(seconds, row.extrapolation and f"extrapolation: {row.extrapolation}")
 
     return predict
-
-
-def with_errors(steps: pd.DataFrame) -> pd.DataFrame:
-    """`steps` (seconds: predicted, measured and its interval) with error (predicted / measured - 1) and its interval."""
-    measured = {"error": "measured", "error_low": "measured_high", "error_high": "measured_low"}
-    return steps.assign(**{error: steps.seconds / steps[name] - 1 for error, name in measured.items()})

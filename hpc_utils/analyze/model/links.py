@@ -6,7 +6,7 @@ Reads the records of `hpc bench allreduce` (`records.probes`, kind `allreduce`).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,15 +17,12 @@ from hpc_utils.allreduce_cost import Link, Topology
 
 from .. import stats
 from ..stats import Estimate
-from ..table import tabled
 
 TOLERANCE = 0.25  # the largest relative residual with which one latency and bandwidth still describe a link
 FEWEST = 3  # sizes: two numbers are fitted
 PART = 2 * 4  # bytes: gloo's ring sends two parts a rank, and a part holds a float32 or nothing
 FLOOR = 0.05  # relative: the smallest error of a size's time that the fit assumes
 OUTLIER = 2.0  # standard errors from which on a size counts less
-
-SETTING = ["name", "hardware_id", "nodes", "ranks_per_node"]
 
 Record = Mapping[str, Any]
 
@@ -59,30 +56,6 @@ def times(record: Record | None) -> pd.DataFrame:
             row = {"group": name, "ranks": group["ranks"], "bytes": sample["bytes"]}
             modelled = _ring(sample["bytes"], group["ranks"], link.latency.value, link.bandwidth.value)
             rows.append(row | seconds.measure("seconds") | {"modelled": modelled})
-    return pd.DataFrame(rows)
-
-
-@tabled(
-    "links",
-    "Links as an all-reduce alone meets them.",
-    "hardware_id nodes ranks_per_node group link_gbit latency bandwidth residual caveat",
-    missing="`hpc bench allreduce --cluster NAME`",
-)
-def link_table(records: Iterable[Record]) -> pd.DataFrame:
-    """The fit of each group of each record.
-
-    Columns: name (the record's), hardware_id, nodes, ranks_per_node, group, link_gbit (limit of the links, Gbit/s; NaN:
-    none); latency, latency_low, latency_high (s a message), bandwidth, bandwidth_low, bandwidth_high (byte/s), with 95 %
-    intervals; residual, worst and caveat as of `LinkFit`.
-    """
-    rows = []
-    for record in records:
-        for group in record["groups"]:
-            link = fit(record, group)
-            row = {name: record.get(name) for name in SETTING}
-            row |= {"link_gbit": record.get("link_gbit") or math.nan, "group": group}
-            row |= link.latency.columns("latency") | link.bandwidth.columns("bandwidth")
-            rows.append(row | {"residual": link.residual, "worst": link.worst, "caveat": link.caveat})
     return pd.DataFrame(rows)
 
 

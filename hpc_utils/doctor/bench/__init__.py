@@ -1,4 +1,4 @@
-"""`hpc bench`: links, storage and the compute time of a model, measured precisely enough to fit a model.
+"""`hpc bench`: links and the compute time of a model, measured precisely enough to fit a model.
 
     torchrun ... -m hpc_utils.doctor.bench allreduce
 

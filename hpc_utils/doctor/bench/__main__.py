@@ -1,8 +1,7 @@
 """`hpc bench`, as every rank runs it; rank 0 prints the table and writes the record under results/probes.
 
 torchrun ... -m hpc_utils.doctor.bench allreduce [--repeats 5] [--largest 256] [--copy FILE]
-torchrun ... -m hpc_utils.doctor.bench storage [--repeats 5] [--dataset cifar10] [--copy FILE]
-torchrun ... -m hpc_utils.doctor.bench MODULE [--repeats 5] [--copy FILE]
+torchrun ... -m hpc_utils.doctor.bench MODULE [--repeats 5] [--dataset cifar10] [--copy FILE]
 
 Each is a module with the functions `measure` and `table`; MODULE: a companion's.
 """

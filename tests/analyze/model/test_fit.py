@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from hpc_utils import paths, records
-from hpc_utils.analyze.model import fit, validation
+from hpc_utils.analyze.model import fit
 from hpc_utils.analyze.model.step import PHASES, Bucket, Costs, Line, Work, expected_maximum, packed, step
 from hpc_utils.records import probes
 
@@ -119,24 +119,6 @@ def measured(gbits, *, worlds=(2,), noise=0.01, repeats=3, seed=0) -> pd.DataFra
     return pd.DataFrame(rows)
 
 
-def held_out(runs: pd.DataFrame, rates=(), most_ranks: float = math.inf) -> tuple[fit.Fitted, pd.DataFrame]:
-    """The model without those runs, and its errors on all."""
-    fitted = fit.fit(runs[~validation.held_out(runs, rates, most_ranks)], work())
-    errors = fitted.errors(runs)
-    return fitted, errors.assign(
-        points=validation.held_out(errors, rates, most_ranks).map({True: "held out", False: "fitted"})
-    )
-
-
-def test_rates_that_were_held_out_are_predicted():
-    fitted, errors = held_out(measured([math.inf, 10.0, 3.0, 1.0, 0.3]), [3.0, 0.3])
-    assert set(fitted.measured.gbit) == {math.inf, 10.0, 1.0}
-    away = errors[errors.points == "held out"]
-    assert len(away) == 4 and away.error.abs().max() < 0.05
-    assert ((away.seconds_low < away.measured) & (away.measured < away.seconds_high)).sum() >= 3
-    assert "0.3 Gbit/s" in errors[errors.gbit == 0.3].extrapolation.iloc[0]
-
-
 def test_runs_of_one_workload_on_one_device_make_a_family_whatever_their_link():
     def family(precision: str = "fp32", **other) -> dict:
         return run(2, 1.0, nodes=2, batch=16, precision=precision, parameters=10, bucket_mb=25.0, **other)
@@ -153,13 +135,6 @@ def test_runs_of_one_workload_on_one_device_make_a_family_whatever_their_link():
     assert [len(own) for own in loops] == [2, 2, 1, 1], "another loop has another T(1)"
     assert fit.points(runs, gbit=100.0).gbit.tolist() == [100.0, 10.0, 1.0, 100.0, 1.0, 3.0, 100.0]
     assert fit.points(runs).seconds.tolist() == pytest.approx([0.1] * 7)
-
-
-def test_costs_are_recovered_and_the_table_states_which_the_data_narrowed():
-    table = fit.fit(measured([math.inf, 10.0, 1.0, 0.1]), work()).table().set_index("cost")
-    for name in ("scale", "host", "reach"):
-        assert table.value_low[name] <= getattr(TRUE, name) <= table.value_high[name] and table.significant[name]
-    assert not table.significant["latency"]  # some messages of microseconds in a step of a third of a second
 
 
 def test_a_change_of_the_last_digit_changes_no_cost(rehearsal):
@@ -184,9 +159,9 @@ def rehearsal() -> tuple[pd.DataFrame, Work]:
 
 def test_costs_that_no_run_determines_do_not_widen_the_scatter():
     runs = measured([math.inf], noise=0.05)
-    configurations = runs.groupby(fit.POINT).seconds.median()
+    configurations = runs.groupby(fit.POINT).seconds.median().reset_index()
     fitted = fit.fit(runs, work())
-    errors = fitted.errors(runs).error
+    errors = fitted.predict(configurations).seconds / configurations.seconds - 1
     assert len(configurations) == 6
     assert 6 - 5 < fitted.freedom < 6 - 1
     assert fitted.residual**2 == pytest.approx((np.log1p(errors) ** 2).sum() / fitted.freedom, rel=1e-3)
@@ -202,25 +177,10 @@ def test_more_noise_widens_the_interval_and_a_step_measured_there_falls_into_it(
 
 def test_beyond_what_was_measured_it_is_marked_as_extrapolation():
     fitted = fit.fit(measured([10.0, 1.0], worlds=(2, 4)), work())
-    curve = fitted.scaling("strong", 32, [2, 4, 32, 64], gbit=1.0)
-    assert list(curve.world_size) == [1, 2, 4, 32]  # no half samples
-    assert curve.extrapolation[1] == "" and "32 ranks (1 to 4 measured)" in curve.extrapolation[3]
-    assert "1 samples a rank (8 to 32 measured)" in curve.extrapolation[3]
-    assert "0.1 Gbit/s (1 to 10 measured)" in fitted.scaling("weak", 32, [2], gbit=0.1).extrapolation[1]
-    assert "Gbit/s" not in fitted.scaling("weak", 32, [2], ranks_per_node=2, gbit=0.1).extrapolation[1]
-    large = fitted.scaling("strong", 64, [2], gbit=1.0).extrapolation
-    assert large[0].startswith("64 samples a rank") and large[1] == f"T(1): {large[0]}"
-
-
-def test_scaling_counts_efficiency_against_one_rank_without_a_group():
-    model = fit.fit(measured([10.0, 1.0]), work())
-    weak = model.scaling("weak", 32, [2, 8, 1024], ranks_per_node=4, gbit=10)
-    assert list(weak.nodes) == [1, 1, 2, 256] and list(weak.ranks_per_node) == [1, 2, 4, 4]
-    assert weak.efficiency[0] == 1 and weak.efficiency.is_monotonic_decreasing
-    assert ((weak.efficiency_low < weak.efficiency) & (weak.efficiency < weak.efficiency_high))[1:].all()
-    strong = model.scaling("strong", 32, [2, 8], gbit=10)
-    assert strong.efficiency[2] == pytest.approx(strong.seconds[0] / strong.seconds[2] / 8)
-    assert strong.efficiency_low[2] < strong.efficiency[2] < strong.efficiency_high[2]
+    planned = [point(4, 1.0, batch=8), point(32, 1.0, batch=1), point(2, 0.1, batch=32)]
+    inside, beyond, link = fitted.predict(pd.DataFrame(map(vars, planned))).extrapolation
+    assert inside == "" and link == "0.1 Gbit/s (1 to 10 measured)"
+    assert "32 ranks (1 to 4 measured)" in beyond and "1 samples a rank (8 to 32 measured)" in beyond
 
 
 def test_one_configuration_is_no_base_for_a_model():

@@ -76,9 +76,9 @@ def test_single_measurements_can_be_fitted_and_have_no_interval_of_their_own() -
 
 
 def test_what_cannot_be_fitted_has_the_reason_and_no_numbers() -> None:
-    few = record(Link(1e-5, 1e9), 2, 0, sizes=SIZES[:3]) | {"name": "few"}
-    (row,) = links.link_table([few]).to_dict("records")
-    assert "2 sizes of 16 bytes or more, expected 3" in row["caveat"] and math.isnan(row["latency"])
+    few = record(Link(1e-5, 1e9), 2, 0, sizes=SIZES[:3])
+    found = links.fit(few, "all")
+    assert "2 sizes of 16 bytes or more, expected 3" in found.caveat and math.isnan(found.latency.value)
     assert links.times(few).modelled.isna().all()
 
 

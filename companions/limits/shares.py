@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pandas as pd
 
+from hpc_utils.analyze import stats
+from hpc_utils.analyze.compare import compare, scaled
+from hpc_utils.analyze.points import barred, gather, number, unprofiled
+from hpc_utils.analyze.table import tabled
 from hpc_utils.records import identity
-
-from . import stats
-from .compare import compare, scaled
-from .points import barred, gather, number, unprofiled
-from .table import tabled
 
 # Equal on a share and on the whole core that it is compared with; what follows from the others is omitted.
 OTHER = ("threads_per_rank", "share_period", "device", "parameters", "ranks_per_node", "global_batch")

@@ -1,9 +1,9 @@
-"""Compares Extra-P's predictions with those of the performance model and the laws in chapter 03.
+"""Compares Extra-P's predictions with those of the performance model and the laws in chapter 03b.
 
-    make extrap                                # installs Extra-P beside ours, because it asks for an older NumPy
-    python -m benchmarks.extrap [RESULTS]      # default: results/reference/rehearsal
+    make extrap                                  # installs Extra-P beside ours, because it asks for an older NumPy
+    python -m companions.limits.extrap [RESULTS] # default: results/reference/rehearsal
 
-Reads the errors that chapter 03 exported. Extra-P (Calotoiu et al. 2013) gets the same input as the laws: the medians of one
+Reads the errors that chapter 03b exported. Extra-P (Calotoiu et al. 2013) gets the same input as the laws: the medians of one
 curve's runs on few ranks.
 """
 
@@ -22,7 +22,8 @@ import numpy as np
 import pandas as pd
 
 from hpc_utils import paths
-from hpc_utils.analyze.model import validation
+
+from . import laws
 
 PATIENCE = 120.0  # s; Extra-P takes seconds
 TABLE = "tables/scaling-model-errors.csv"
@@ -35,15 +36,15 @@ def main(results: Path | None) -> None:
     table = (results or paths.reference() / "rehearsal") / TABLE
     if not table.is_file():
         raise click.ClickException(
-            f"{table} not found: execute chapter 03 on runs with at least three numbers of ranks"
+            f"{table} not found: execute chapter 03b on runs with at least three numbers of ranks"
         )
     errors = pd.read_csv(table)
     most = errors.world_size[errors.points == "fitted"].max()
-    laws = {kind: {**own, "Extra-P": extrap} for kind, own in validation.LAWS.items()}
-    compared = validation.against_laws(errors, most, laws)
+    fits = {kind: {**own, "Extra-P": extrap} for kind, own in laws.LAWS.items()}
+    compared = laws.against_laws(errors, most, fits)
     if compared.empty:
         raise click.ClickException(f"{table} has no curve with two numbers of ranks to fit and a third to predict")
-    shown = compared[[*validation.CURVE, "world_size", "law", "seconds", "measured", "error"]]
+    shown = compared[[*laws.CURVE, "world_size", "law", "seconds", "measured", "error"]]
     click.echo(shown.to_string(index=False, float_format="{:.3g}".format))
     click.echo(f"\nfitted to at most {most} ranks; absolute errors:")
     off = compared.error.abs().groupby(compared.law, sort=False)

@@ -23,7 +23,8 @@ from hpc_utils import datasets, paths, workspace
 from hpc_utils.config import ConfigError, RunConfig
 from hpc_utils.doctor.process import Console, repeats_within, slowest_seconds
 from hpc_utils.doctor.storage import IMAGES, drop_cache, filesystem, read_batches
-from hpc_utils.records import probes
+
+from .bench_tables import is_read_from_memory
 
 if TYPE_CHECKING:
     from hpc_utils.train.ranks import Ranks
@@ -90,7 +91,7 @@ def table(record: Mapping[str, Any]) -> Iterator[str]:
             yield f"{start}  not read: {place['skipped']}"
         else:
             cold, warm = (place[s]["bytes"] / median(place[s]["seconds"]) / 1e6 for s in ("cold", "warm"))
-            cold_rate = "from memory" if probes.is_read_from_memory(place) else f"{cold:,.0f}"
+            cold_rate = "from memory" if is_read_from_memory(place) else f"{cold:,.0f}"
             yield f"{start}  {cold_rate:>11}  {warm:11,.0f}"
 
 

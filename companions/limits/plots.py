@@ -1,4 +1,4 @@
-"""Charts of the performance model: predicted and measured step times, the parts of a step, and extrapolation to more ranks."""
+"""The charts of chapter 03b: links, the performance model beside what was measured, what it predicts, and shares of a core."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from hpc_utils.allreduce_cost import bandwidths
+from hpc_utils.analyze.compare import scaled
 from hpc_utils.analyze.model.fit import FARTHEST
-
-from ..quantities import quantity
-from . import drawing, style
-from .chart import charted
+from hpc_utils.publish.plots import drawing, style
+from hpc_utils.publish.plots.chart import charted
+from hpc_utils.publish.quantities import quantity
 
 # A step's parts from the bottom up.
 PARTS = {
@@ -22,6 +23,31 @@ PARTS = {
     "latency": "communication: latency", "straggler": "waiting for the slowest rank",
 }  # fmt: skip
 EXTRAPOLATION = {"color": "0.3", "linewidth": 0.8, "linestyle": ":", "label": "extrapolation"}
+GROUPS = {"all": "all ranks", "intra": "inside a node", "inter": "between nodes"}
+
+
+@charted(
+    "allreduce",
+    "Time and bus bandwidth of an all-reduce alone against the size of the message, and the link fitted to it.",
+)
+def allreduce(table: pd.DataFrame) -> Figure:
+    """Time with its fit, and bus bandwidth, against message size; a line for each group. `table`: `links.times`."""
+    figure, ((times, rates),) = drawing.panels(2)
+    table = scaled(table, "allreduce_seconds", "seconds")
+    for place, (name, rows) in enumerate(table.groupby("group", sort=False)):
+        ranks = int(rows.ranks.iloc[0])
+        look = style.series(place)
+        line = look | {"marker": None, "linewidth": 1}
+        marks = look | {"markerfacecolor": "white", "linestyle": "none"}
+        label = f"{GROUPS.get(name, name)} ({ranks})"
+        drawing.points(times, rows.bytes, rows, "allreduce_seconds", label=label, **marks)
+        times.plot(rows.bytes, 1e3 * rows.modelled, **line)
+        for seconds, form in ((rows.allreduce_seconds, marks), (rows.modelled, line)):
+            rates.plot(rows.bytes, bandwidths(rows.bytes, seconds, ranks)[1] / 1e9, **form)
+    for axes in (times, rates):
+        drawing.message_axis(axes)
+    rates.set_ylabel("bus bandwidth (GB/s)")
+    return figure
 
 
 def _link(gbit: float) -> str:
@@ -32,7 +58,7 @@ def _link(gbit: float) -> str:
 def validation(points: pd.DataFrame) -> Figure:
     """Step times against ranks, measured and by the model with its interval, a panel for each fixed batch.
 
-    `points`: `validation.curves`. Those that the model was not fitted to are open.
+    `points`: `laws.curves`. Those that the model was not fitted to are open.
     """
     figure, panels, rates = _fixed_batches(points)
     for panel, _, rows in panels:
@@ -81,7 +107,7 @@ def _marks(rows: pd.DataFrame, rates: list[float]) -> Iterator[tuple[pd.Series, 
 def parts(predictions: pd.DataFrame) -> Figure:
     """The parts of a step as ranks are added, a panel for each link rate, with the beginning of extrapolation.
 
-    `predictions`: rows of `Fitted.scaling` of one kind.
+    `predictions`: rows of `predictions.scaling` of one kind.
     """
     figure, panels = drawing.panel_of_each(predictions.groupby("gbit", sort=False), sharey=True)
     for axes, gbit, curve in panels:
@@ -122,7 +148,7 @@ def reach(predictions: pd.DataFrame, measured: pd.DataFrame) -> Figure:
 @charted("laws", "How far laws that know only the number of ranks, and the model, miss times of steps on more ranks.")
 def laws(compared: pd.DataFrame) -> Figure:
     """Errors of each law and of the model on more ranks than they were fitted on, against the links' rate. Colours are laws,
-    markers numbers of ranks. `compared`: `validation.compare`."""
+    markers numbers of ranks. `compared`: `laws.against_laws`."""
     rates = sorted(set(compared.gbit))
     names = list(dict.fromkeys(compared.law))
     worlds = sorted(set(compared.world_size))
@@ -145,3 +171,48 @@ def _shade_errors(axes: Axes) -> None:
     axes.axhspan(-10, 10, color="0.93", zorder=0)
     axes.axhspan(-5, 5, color="0.86", zorder=0)
     axes.axhline(0, **style.IDEAL)
+
+
+@charted("shares", "A share of a core beside a whole one: step time, two ranks, spread of steps, cost of a sample.")
+def fairness(table: pd.DataFrame, curves: pd.DataFrame) -> Figure:
+    """Step time against the share, two ranks against one, spread against the period, cost of a sample against the batch.
+
+    `table`: `shares.against_whole_cores`. `curves`: `scaling.efficiency` of the same runs.
+    """
+    figure, ((shares, two_ranks), (periods, batches)) = drawing.panels(2, 2, height=2.0, width=style.PAGE)
+    table = table.assign(ms=1e3 * table.period)
+    part = table[table.cores < 1]
+    batch = part.groupby("batch_per_device").cores.nunique().idxmax()
+    usual_period = table.period.mode().max()
+    single_ranks = table[(table.parallel == "none") & table.period.fillna(usual_period).eq(usual_period)]
+
+    rows = single_ranks[(single_ranks.batch_per_device == batch) & (single_ranks.cores < 1)].sort_values("cores")
+    drawing.points(shares, rows.cores, rows, "deviation", **style.series(0))
+    shares.axhline(0, **style.IDEAL)
+    drawing.log_axis(shares.xaxis, rows.cores)
+    shares.set(xlabel="share of a core", title="One rank")
+
+    # The base is DDP on one rank of each device, so that only the cost of the second rank shows.
+    pairs = curves[(curves.kind == "weak") & (curves.batch == batch) & (curves.world_size == 2)]
+    pairs = pairs[(pairs.baseline != "none") & pairs.share_period.fillna(usual_period).eq(usual_period)]
+    rows = pairs.sort_values("threads_per_rank").drop_duplicates("threads_per_rank")
+    drawing.points(two_ranks, range(len(rows)), rows, "efficiency", fmt="o", color=style.ROLES["main"])
+    two_ranks.axhline(100, **style.IDEAL)
+    two_ranks.set_xticks(range(len(rows)), map("{:g}".format, rows.threads_per_rank))
+    two_ranks.set(xlabel="cores", ylabel="weak efficiency (%)", title="Two ranks against one")
+
+    rows = part[(part.batch_per_device == batch) & (part.parallel != "none")].sort_values("period")
+    several = rows.groupby("cores").period.transform("nunique")
+    drawing.lines(periods, rows[several == several.max()], "ms", "spread", "world_size", label="ranks: {}".format)
+    drawing.log_axis(periods.xaxis, rows.ms)
+    periods.set_xlabel("period of the share (ms)")
+
+    several = single_ranks.groupby("cores").batch_per_device.transform("nunique")
+    rows = single_ranks[several == several.max()].sort_values(["cores", "batch_per_device"])
+    drawing.lines(batches, rows, "batch_per_device", "sample_seconds", "cores", label="cores: {:g}".format)
+    drawing.log_axis(batches.xaxis, sorted(set(rows.batch_per_device))[::3])
+    batches.set(xlabel="samples a step", ylabel=quantity("sample_seconds").title)
+    batches.set_ylim(bottom=0)
+    for axes, title in ((periods, "Spread of steps"), (batches, "Cost of a sample")):
+        drawing.legend_above(axes, title=title)
+    return figure

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from hpc_utils.analyze import shares
-
-from .runs import repeated
+from companions.limits import shares
+from tests.analyze.runs import repeated
 
 LONGER = 1.1  # how much longer than 1/share says
 

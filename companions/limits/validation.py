@@ -1,57 +1,29 @@
-"""Validates the model on held-out runs, compares it with Amdahl's and Gustafson's laws, and predicts more ranks."""
+"""The performance model of a step, tested on held-out runs: its errors, its costs, and what follows from its predictions."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from hpc_utils.analyze.model import fit
+from hpc_utils.analyze.model.fit import POINT, Fitted
+from hpc_utils.analyze.model.step import Costs, Work
+from hpc_utils.analyze.scaling import unique
+from hpc_utils.analyze.stats import TAILS, Estimate, columns, medians
+from hpc_utils.analyze.table import tabled
 from hpc_utils.plural import counted
 from hpc_utils.records import Records
 from hpc_utils.records.identity import task
 
-from ..points import on_every_link
-from ..scaling import FIXED, unique
-from ..stats import TAILS, Estimate, columns
-from ..table import tabled
-from . import fit
-from .fit import POINT, Fitted
-from .step import Work
+from .predictions import scaling
 
 RESAMPLES = 4000
-CURVE = ["kind", "size", "gbit"]
-CITED = ["bottleneck", *columns("efficiency"), "extrapolation"]  # of a predicted point, beside its curve
-MODEL = "this model"
+UNITS = Costs(scale="ratio", group="s", host="s/B", reach="ratio", latency="s")
 TOO_WIDE = "the 95 % interval of every prediction is wider than its efficiency; more repeats narrow it"
-
-
-def amdahl(ranks: pd.Series, seconds: pd.Series, more_ranks: pd.Series) -> pd.Series:
-    """Seconds on `more_ranks` by strong scaling with a serial share s (Amdahl 1967), T(n) = T(1) (s + (1 - s) / n), fitted by
-    relative error."""
-    from scipy.optimize import nnls
-
-    terms = np.array([1 / seconds, 1 / (ranks * seconds)])
-    serial, divided = nnls(terms.T, np.ones_like(seconds))[0]
-    return serial + divided / more_ranks
-
-
-def gustafson(ranks: pd.Series, seconds: pd.Series, more_ranks: pd.Series) -> pd.Series:
-    """Seconds on `more_ranks` by weak scaling with a serial share s (Gustafson 1988): a step of equal work a rank takes
-    T(1) n / (n - s (n - 1))."""
-    from scipy.optimize import minimize_scalar
-
-    def one_rank(share: float) -> pd.Series:
-        """The log of T(1), as each run gives it."""
-        return np.log(seconds * (1 - share * (1 - 1 / ranks)))
-
-    share = minimize_scalar(lambda share: one_rank(share).var(), bounds=(0.0, 0.999), method="bounded").x
-    return np.exp(one_rank(share).mean()) / (1 - share * (1 - 1 / more_ranks))
-
-
-LAWS: Mapping[str, Mapping[str, Callable]] = {"strong": {"Amdahl": amdahl}, "weak": {"Gustafson": gustafson}}
 
 
 class Validation(NamedTuple):
@@ -59,7 +31,7 @@ class Validation(NamedTuple):
 
     Attributes:
         points: the family's runs, as of `fit.points`. fitted: the model without the held-out runs. full: that of all runs.
-        errors: as of `Fitted.errors`, with points ("held out" or "fitted"); empty if nothing was held out. summary, costs: tables of `fitted`. reasons: why
+        errors: of `fitted`, as of `errors`, with points ("held out" or "fitted"); empty if nothing was held out. summary, costs: tables of `fitted`. reasons: why
         families have no model. Without a model all but these are empty or None.
     """
 
@@ -77,7 +49,7 @@ class Validation(NamedTuple):
         measure="efficiency",
     )
     def predictions(self, gbits: Sequence[float], worlds: Sequence[int]) -> pd.DataFrame:
-        """Predictions of the model fitted to all runs for `worlds` ranks, as of `Fitted.scaling`: weak with the largest measured
+        """Predictions of the model fitted to all runs for `worlds` ranks, as of `scaling`: weak with the largest measured
         batch, and strong with eight times that in all.
 
         Over links of `gbits`, with as many ranks a node as were measured. A curve ends at `Fitted.most_ranks`, or before the
@@ -92,7 +64,7 @@ class Validation(NamedTuple):
         curves = []
         for kind, size in (("strong", 8 * batch), ("weak", batch)):
             for gbit in gbits:
-                curve = self.full.scaling(kind, size, worlds, ranks_per_node=ranks_per_node, gbit=gbit)
+                curve = scaling(self.full, kind, size, worlds, ranks_per_node=ranks_per_node, gbit=gbit)
                 curve = curve[~(curve.efficiency_high - curve.efficiency_low > curve.efficiency).cummax()]
                 is_beyond = curve.world_size.max() > points.world_size.max()
                 curves.append(curve if is_beyond else curve[:0])
@@ -123,14 +95,46 @@ def validate(
         except ValueError as error:
             reasons.append(str(error))
             continue
-        errors = fitted.errors(points)
-        is_held_out = held_out(errors, rates, most_ranks)
-        errors["points"] = np.where(is_held_out, "held out", "fitted")
-        errors = errors if is_held_out.any() else errors[:0]
+        tested = errors(fitted, points)
+        is_held_out = held_out(tested, rates, most_ranks)
+        tested["points"] = np.where(is_held_out, "held out", "fitted")
+        tested = tested if is_held_out.any() else tested[:0]
         return Validation(
-            reasons, points, fitted, fit.fit(points, work), errors, _summary(fitted, run), fitted.table()
+            reasons, points, fitted, fit.fit(points, work), tested, _summary(fitted, run), costs(fitted)
         )
     return Validation(reasons)
+
+
+@tabled(
+    "model-errors",
+    "Time of a step by the model and measured.",
+    "nodes world_size grouped batch_per_device gbit measured seconds error bottleneck points",
+    measure="seconds",
+    missing="`hpc submit links`",
+)
+def errors(fitted: Fitted, measured: pd.DataFrame) -> pd.DataFrame:
+    """`Fitted.predict` for each configuration of `measured` (as of `fit.points`), with samples (s, of each repeat), measured
+    (their median), measured_low, measured_high (NaN: a single run), repeats, runs and `with_errors`."""
+    groups = measured.groupby(POINT).agg(samples=("seconds", list), runs=("run_id", tuple)).reset_index()
+    groups[["measured", "measured_low", "measured_high", "repeats"]] = medians(groups.samples.tolist())
+    return with_errors(fitted.predict(groups.astype({"repeats": int})))
+
+
+def with_errors(steps: pd.DataFrame) -> pd.DataFrame:
+    """`steps` (seconds: predicted, measured and its interval) with error (predicted / measured - 1) and its interval."""
+    measured = {"error": "measured", "error_low": "measured_high", "error_high": "measured_low"}
+    return steps.assign(**{error: steps.seconds / steps[name] - 1 for error, name in measured.items()})
+
+
+@tabled("model-costs", "The fitted costs of the model.", measure="value")
+def costs(fitted: Fitted) -> pd.DataFrame:
+    """One row per cost: cost, value, value_low, value_high (95 %), unit, significant (whether the runs narrowed the prior
+    interval to less than half)."""
+    deviations = np.sqrt(np.diag(fitted.covariance))
+    table = pd.DataFrame({"cost": Costs._fields, "value": fitted.costs})
+    factors = np.exp(1.96 * deviations)
+    table = table.assign(value_low=table.value / factors, value_high=table.value * factors, unit=UNITS)
+    return table.assign(significant=deviations < np.array(fit.WIDTHS) / 2)
 
 
 @tabled("model", "The performance model.")
@@ -149,7 +153,7 @@ def _summary(fitted: Fitted, run: pd.Series) -> pd.DataFrame:
 
 
 def accuracy(errors: pd.DataFrame, by: str) -> pd.DataFrame:
-    """One row per value of the column `by` of `errors` (as of `Fitted.errors`).
+    """One row per value of the column `by` of `errors` (as of `errors`).
 
     Columns: `by`; count (points), inside (of them in the prediction's 95 % interval); median_error and worst_error
     (absolute), each with `_low` and `_high`; repeats (the fewest); runs.
@@ -177,80 +181,9 @@ def accuracy(errors: pd.DataFrame, by: str) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def curves(errors: pd.DataFrame) -> pd.DataFrame:
-    """The configurations of `errors` (as of `Fitted.errors`) in curves of at least two rank counts: one row per point.
-
-    Adds kind ("strong", "weak") and size (its fixed batch: of all ranks, or of each). One rank without a group belongs to
-    the curves of every `gbit`. Of several layouts of a rank count the one on fewest nodes is taken.
-    """
-    linked = on_every_link(errors.assign(global_batch=errors.batch_per_device * errors.world_size), "gbit")
-    points = pd.concat([linked.assign(kind=kind, size=linked[fixed]) for kind, fixed in FIXED.items()])
-    points = points.sort_values([*CURVE, "world_size", "grouped", "nodes"]).drop_duplicates([*CURVE, "world_size"])
-    is_curve = points.groupby(CURVE).world_size.transform("nunique") > 1
-    return points[is_curve]
-
-
-def against_laws(
-    errors: pd.DataFrame, most_ranks: float, fits: Mapping[str, Mapping[str, Callable]] = LAWS
-) -> pd.DataFrame:
-    """Laws, each fitted to one curve's runs on at most `most_ranks` ranks, and the model, on the points with more ranks.
-
-    `errors`: as of `Fitted.errors`. `fits`: by kind of scaling and name, as of `LAWS`.
-
-    Columns: those of `curves`; law; those of `fit.with_errors`. Curves with fewer than two rank counts to fit to have none.
-    """
-    parts = [errors[:0].assign(law="", kind="")]
-    for (kind, _, _), points in curves(errors).groupby(CURVE):
-        small = points[points.world_size <= most_ranks]
-        large = points[points.world_size > most_ranks]
-        if len(small) > 1:
-            for name, law in fits[kind].items():
-                seconds = law(small.world_size, small.measured, large.world_size)
-                parts.append(large.assign(law=name, seconds=seconds))
-            parts.append(large.assign(law=MODEL))
-    return fit.with_errors(pd.concat(parts, ignore_index=True))
-
-
-@tabled(
-    "below",
-    "From how many ranks on efficiency may be, and by the whole interval is, less than 70 % by the model.",
-    "kind gbit batch below_from below_to efficiency bottleneck extrapolation",
-    measure="efficiency",
-)
-def efficiency_limits(predictions: pd.DataFrame, efficient: float) -> pd.DataFrame:
-    """One row per curve of `Validation.predictions`: the rank count from which it may be less efficient than `efficient`.
-
-    Columns: kind, gbit, batch (of one rank); below_from and below_to by the interval's lower and upper end, below_at between
-    them by the value (NaN: at none); world_size (below_from, or the most ranks), and bottleneck, efficiency, its interval and
-    extrapolation there.
-    """
-    rows = []
-    for (kind, gbit), curve in predictions.groupby(["kind", "gbit"], sort=False):
-        points = curve[curve.world_size > 1]
-        row = {"kind": kind, "gbit": gbit, "batch": curve.batch_per_device.iloc[0]}
-        for column, end in zip(columns("efficiency"), ("at", "from", "to"), strict=True):
-            row[f"below_{end}"] = points.world_size[points[column] < efficient].min()
-        limit = pd.concat([points[points.efficiency_low < efficient], points.tail(1)]).iloc[0]
-        rows.append(row | limit[["world_size", *CITED]].to_dict())
-    return pd.DataFrame(rows)
-
-
-@tabled("bottlenecks", "What limits by the model, from how many ranks on.", measure="efficiency")
-def bottlenecks(predictions: pd.DataFrame) -> pd.DataFrame:
-    """One row per stretch of a curve of `Validation.predictions` with one bottleneck.
-
-    Columns: kind, gbit, from_ranks, to_ranks, bottleneck; efficiency, its interval and extrapolation (at from_ranks).
-    """
-    points = predictions[predictions.world_size > 1].rename(columns={"world_size": "from_ranks"})
-    alike = points[["kind", "gbit", "bottleneck"]]
-    stretches = points.groupby((alike != alike.shift()).any(axis=1).cumsum())
-    table = stretches.first().assign(to_ranks=stretches.from_ranks.last())
-    return table[["kind", "gbit", "from_ranks", "to_ranks", *CITED]]
-
-
 def conclusions(summary: pd.DataFrame, accuracy: pd.DataFrame, limits: pd.DataFrame) -> Iterator[str]:
     """Sentences on the model's predictions: `summary` as of `Validation`, `accuracy` as of `accuracy` by points, `limits` as of
-    `efficiency_limits`."""
+    `predictions.efficiency_limits`."""
     for row in summary.itertuples():
         yield f"The model is of {row.model}; runs of other workloads, settings and machines are not in it."
     for row in accuracy.itertuples():
@@ -269,7 +202,7 @@ def conclusions(summary: pd.DataFrame, accuracy: pd.DataFrame, limits: pd.DataFr
             f"limited by {row.bottleneck}{' (extrapolation)' if row.extrapolation else ''}."
         )
         links.setdefault((f"{row.kind} scaling, {size}", outcome), []).append(f"{row.gbit:g}")
-    for (scaling, outcome), rates in links.items():
-        yield f"{scaling}, over {', '.join(rates)} Gbit/s: {outcome}"
+    for (curve, outcome), rates in links.items():
+        yield f"{curve}, over {', '.join(rates)} Gbit/s: {outcome}"
     if len(limits) and accuracy.empty:
         yield "These predictions are not validated: no run was held out from the model."

@@ -8,13 +8,22 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from companions.limits import laws, predictions, validation
 from hpc_utils import paths, records
-from hpc_utils.analyze.model import fit, validation
+from hpc_utils.analyze.model import fit
 from hpc_utils.records import probes, schema
-
-from .test_fit import held_out, measured, work
+from tests.analyze.model.test_fit import TRUE, measured, work
 
 RUNS = measured([math.inf, 10.0, 3.0, 1.0, 0.3])
+
+
+def held_out(runs: pd.DataFrame, rates=(), most_ranks: float = math.inf) -> tuple[fit.Fitted, pd.DataFrame]:
+    """The model without those runs, and its errors on all."""
+    fitted = fit.fit(runs[~validation.held_out(runs, rates, most_ranks)], work())
+    errors = validation.errors(fitted, runs)
+    return fitted, errors.assign(
+        points=validation.held_out(errors, rates, most_ranks).map({True: "held out", False: "fitted"})
+    )
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +47,22 @@ def test_errors_by_group_have_the_repeats_interval_and_their_runs(tested, accura
             assert row[f"{column}_low"] < value < row[f"{column}_high"]
     behind = accuracy.runs["held out"]
     assert len(behind) == 12 and all("-0.3-" in run or "-3-" in run for run in behind)
+
+
+def test_rates_that_were_held_out_are_predicted():
+    fitted, errors = held_out(measured([math.inf, 10.0, 3.0, 1.0, 0.3]), [3.0, 0.3])
+    assert set(fitted.measured.gbit) == {math.inf, 10.0, 1.0}
+    away = errors[errors.points == "held out"]
+    assert len(away) == 4 and away.error.abs().max() < 0.05
+    assert ((away.seconds_low < away.measured) & (away.measured < away.seconds_high)).sum() >= 3
+    assert "0.3 Gbit/s" in errors[errors.gbit == 0.3].extrapolation.iloc[0]
+
+
+def test_costs_are_recovered_and_the_table_states_which_the_data_narrowed():
+    table = validation.costs(fit.fit(measured([math.inf, 10.0, 1.0, 0.1]), work())).set_index("cost")
+    for name in ("scale", "host", "reach"):
+        assert table.value_low[name] <= getattr(TRUE, name) <= table.value_high[name] and table.significant[name]
+    assert not table.significant["latency"]  # some messages of microseconds in a step of a third of a second
 
 
 def test_a_committed_set_is_validated_without_its_held_out_runs() -> None:
@@ -76,21 +101,6 @@ def test_no_prediction_is_for_more_than_sixteen_times_the_measured_ranks(tested)
     assert ahead.groupby("kind").world_size.max().to_dict() == {"strong": 32, "weak": 32}
 
 
-def test_more_ranks_than_that_promise_nothing() -> None:
-    """Whatever the value, a lower bound of 59 % is no promise of 70 %."""
-    curve = {
-        "kind": "weak",
-        "gbit": 10.0,
-        "batch_per_device": 32,
-        "world_size": [1, 2, 16],
-        "bottleneck": "computing",
-    }
-    curve |= {"efficiency": [1, 0.9, 0.75], "efficiency_low": [1, 0.8, 0.59], "efficiency_high": [1, 1, 0.9]}
-    below = validation.efficiency_limits(pd.DataFrame(curve | {"extrapolation": ""}), 0.7)
-    (sentence, _) = validation.conclusions(pd.DataFrame(), pd.DataFrame(), below)
-    assert below.below_from.tolist() == [16] and "at least" not in sentence
-
-
 def test_nodes_are_added_as_far_as_the_interval_says_something() -> None:
     near = measured([math.inf])
     near = near.assign(nodes=1, ranks_per_node=near.world_size)
@@ -108,8 +118,8 @@ def test_without_a_model_there_is_nothing_and_a_reason() -> None:
     none = validation.validate(records.Records(runs, pd.DataFrame()), [], **options)
     assert none.fitted is None and none.reasons == []
     ahead = none.predictions([1.0], [2])
-    tables = [none.summary, none.costs, none.errors, ahead, validation.efficiency_limits(ahead, 0.7)]
-    tables += [validation.curves(none.errors), validation.against_laws(none.errors, 4)]
+    tables = [none.summary, none.costs, none.errors, ahead, predictions.efficiency_limits(ahead, 0.7)]
+    tables += [laws.curves(none.errors), laws.against_laws(none.errors, 4)]
     tables += [validation.accuracy(none.errors, "points")]
     assert all(table.empty for table in tables)
     folder = paths.reference() / "rehearsal"
@@ -118,34 +128,8 @@ def test_without_a_model_there_is_nothing_and_a_reason() -> None:
     assert "one rank" in validation.validate(many, [], **options).reasons[0]
 
 
-def test_the_interval_s_ends_cross_where_they_do(tested) -> None:
-    frame = tested.fitted.scaling("weak", 8, [2, 8, 64, 1024], gbit=0.3)
-    frame = frame.assign(
-        efficiency=[1, 0.9, 0.6, 0.4, 0.1],
-        efficiency_low=[1, 0.6, 0.4, 0.3, 0],
-        efficiency_high=[1, 0.95, 0.9, 0.6, 0.2],
-    )
-    (row,) = validation.efficiency_limits(frame, 0.7).to_dict("records")
-    assert [row[f"below_{end}"] for end in ("from", "at", "to")] == [2, 8, 64]
-    assert (row["world_size"], row["efficiency_low"]) == (2, 0.6), "by the bound, not by the value"
-    assert (row["kind"], row["gbit"], row["batch"]) == ("weak", 0.3, 8)
-    high = frame.assign(efficiency=0.9, efficiency_low=0.8, bottleneck="wire")
-    (row,) = validation.efficiency_limits(high, 0.7).to_dict("records")
-    assert math.isnan(row["below_from"]) and (row["world_size"], row["bottleneck"]) == (1024, "wire")
-
-
-def test_bottlenecks_are_stretches_of_rank_counts(tested):
-    curves = [tested.full.scaling(kind, 256, [2, 4, 16, 64], gbit=10.0) for kind in ("strong", "weak")]
-    stretches = validation.bottlenecks(pd.concat(curves, ignore_index=True))
-    strong = stretches[stretches.kind == "strong"]
-    assert strong.from_ranks.iloc[0] == 2 and strong.to_ranks.iloc[-1] == 64
-    assert "communication: bandwidth" in set(strong.bottleneck) and len(strong) > 1
-    assert (strong.from_ranks.iloc[1:].to_numpy() > strong.to_ranks.iloc[:-1].to_numpy()).all()
-    assert stretches[stretches.kind == "weak"].from_ranks.iloc[0] == 2
-
-
 def test_conclusions_are_a_sentence_a_held_out_group_and_a_curve(tested, accuracy) -> None:
-    below = validation.efficiency_limits(tested.fitted.scaling("weak", 8, [2, 1024], gbit=0.3), 0.7)
+    below = predictions.efficiency_limits(predictions.scaling(tested.fitted, "weak", 8, [2, 1024], gbit=0.3), 0.7)
     summary = pd.DataFrame({"model": ["my_study:mlp (width=64)"]})
     which, first, second = validation.conclusions(summary, accuracy.reset_index(), below)
     assert "my_study:mlp (width=64)" in which
@@ -153,47 +137,6 @@ def test_conclusions_are_a_sentence_a_held_out_group_and_a_curve(tested, accurac
     *_, untested = validation.conclusions(summary, pd.DataFrame(), below)
     assert "not validated" in untested
     assert not list(validation.conclusions(pd.DataFrame(), pd.DataFrame(), below[:0]))
-
-
-# -- laws
-
-
-@pytest.fixture(scope="module")
-def few_ranks() -> pd.DataFrame:
-    return held_out(measured([10.0, 1.0], worlds=(2, 4, 8)), most_ranks=4)[1]
-
-
-def test_every_law_and_the_model_predict_the_same_points(few_ranks):
-    compared = validation.against_laws(few_ranks, 4)
-    assert set(compared.world_size) == {8} and set(compared.gbit) == {10.0, 1.0}
-    counts = compared[compared.kind == "weak"].law.value_counts()
-    assert counts["Gustafson"] == counts[validation.MODEL] > 1 and "Amdahl" not in counts
-    assert (compared.error == compared.seconds / compared.measured - 1).all()
-    assert compared[compared.law == validation.MODEL].error.abs().max() < 0.05
-    assert validation.against_laws(few_ranks, 8).empty, "nothing is left to predict"
-
-
-def test_one_rank_belongs_to_the_curves_of_every_link(few_ranks):
-    drawn = validation.curves(few_ranks)
-    for _, curve in drawn.groupby(validation.CURVE):
-        assert curve.world_size.is_unique and curve.world_size.nunique() > 1
-    assert set(drawn.gbit[drawn.world_size == 1]) == {10.0, 1.0}
-
-
-RANKS = pd.Series([1, 2, 4, 8, 16])
-MORE = pd.Series([1, 32])
-
-
-def test_amdahl_finds_the_serial_share_and_never_a_negative_one():
-    predicted = validation.amdahl(RANKS, 2.0 * (0.1 + 0.9 / RANKS), MORE)
-    assert predicted.tolist() == pytest.approx([2.0, 2.0 * (0.1 + 0.9 / 32)])
-    one, many = validation.amdahl(RANKS, 2.0 / RANKS**1.1, MORE)  # super-linear
-    assert one / many == pytest.approx(32)
-
-
-def test_gustafson_finds_the_serial_share_of_equal_work_a_rank():
-    predicted = validation.gustafson(RANKS, 0.5 * RANKS / (RANKS - 0.2 * (RANKS - 1)), MORE)
-    assert predicted.tolist() == pytest.approx([0.5, 0.5 * 32 / (32 - 0.2 * 31)], rel=1e-3)
 
 
 # -- the intervals of errors

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from benchmarks import extrap
+from companions.limits import extrap
 
 RANKS = pd.Series([1, 2, 4, 8, 16])
 
