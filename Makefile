@@ -89,7 +89,7 @@ horovod: .venv-horovod/bin/horovodrun ## Build Horovod (4 minutes, with a C++ co
 		HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_MPI=1 .venv-horovod/bin/python -m pip --disable-pip-version-check install \
 		--quiet --no-build-isolation --no-deps horovod==0.28.1
 
-extrap: .venv-extrap/bin/extrap ## Install Extra-P, which chapter 03 compares its model with, beside ours
+extrap: .venv-extrap/bin/extrap ## Install Extra-P, which chapter 03b compares its model with, beside ours
 
 # An environment of its own, because it asks for NumPy 1; without its graphical program's libraries.
 .venv-extrap/bin/extrap: env/extrap.txt

@@ -18,13 +18,11 @@ from hpc_utils.analyze import (
     points,
     recommend,
     scaling,
-    shares,
-    stats,
     targets,
 )
 from hpc_utils.analyze import claims as claim_rules
-from hpc_utils.analyze.model import fit, links, validation
-from hpc_utils.analyze.model.step import PHASES, Work
+from hpc_utils.analyze.model import fit
+from hpc_utils.analyze.model.step import PHASES
 from hpc_utils.analyze.profiles import peaks, roofline
 from hpc_utils.analyze.value import Value
 from hpc_utils.launch import cluster, submit
@@ -63,12 +61,8 @@ class ResultSet:
     def studies(self) -> dict[str, records.StudyIndex]:
         return {index.name: index for index in records.studies(self.folder)}
 
-    @cached_property
-    def links(self) -> pd.DataFrame:
-        return links.link_table(list(probes.read_probes("allreduce", self.folder)))
 
-
-# -- runs, curves, shares, costs ----------------------------------------------------------------------------------
+# -- runs, curves, costs ------------------------------------------------------------------------------------------
 
 
 def counts(own: ResultSet) -> Pins:
@@ -110,12 +104,6 @@ def curves(own: ResultSet) -> Pins:
     }
 
 
-def core_shares(own: ResultSet) -> Pins:
-    fair = shares.against_whole_cores(own.usual, own.found.epochs)
-    keys = "workload precision parallel nodes world_size batch_per_device cores period"
-    return {"shares of a core": rows(fair, keys, "deviation+ step_seconds+ spread repeats")}
-
-
 def costs(own: ResultSet) -> Pins:
     spent = cost.to_finish(own.runs, own.found.epochs, cluster.prices(own.runs.hardware_id.unique()))
     spent["layout"] = [f"{nodes:g}x{each:g}" for nodes, each in zip(spent.nodes, spent.ranks_per_node, strict=True)]
@@ -129,54 +117,6 @@ def costs(own: ResultSet) -> Pins:
                 chosen, "of purpose", "precision parallel ranks=world_size batch=global_batch verdict ratio+"
             )
     return {"cost of equal work": found, "recommended": advice}
-
-
-# -- links and the model of a step --------------------------------------------------------------------------------
-
-
-def model(own: ResultSet) -> Pins:
-    """As chapter 03 fits and asks it."""
-    held, most_ranks, worlds = [3.0, 0.3], 4, [2**n for n in range(1, 11)]
-    family = max(fit.families(own.runs), key=lambda runs: runs.link_gbit.nunique())
-    hardware = family.hardware_id.iloc[0]
-    measured = fit.points(family, gbit=cluster.link_gbits(family.hardware_id).get(hardware, math.inf))
-    alone = Work.of(family, own.found.epochs, list(probes.read_probes("compute", own.folder)))
-    fitted = fit.fit(measured[~validation.held_out(measured, held, most_ranks)], alone)
-    errors = fitted.errors(measured)
-    errors["held_out"] = validation.held_out(errors, held, most_ranks)
-
-    def missed(frame: pd.DataFrame, by: str) -> dict:
-        names = ("median_error", "worst_error")
-        return {
-            row[by]: known({"count": row["count"], "repeats": row["repeats"]}
-                           | ({"inside": row["inside"]} if row[by] == "held out" else {})
-                           | {name: [row[one] for one in stats.columns(name)] for name in names})
-            for row in validation.accuracy(frame, by).to_dict("records")
-        }  # fmt: skip
-
-    which = errors.assign(points=errors.held_out.map({True: "held out", False: "fitted"}))
-    laws = validation.against_laws(errors, most_ranks)
-    whole = fit.fit(measured, alone)
-    batch, many = measured.batch_per_device.max(), measured[measured.nodes > 1]
-    each = int((many if len(many) else measured).ranks_per_node.max())
-    ahead = pd.concat(
-        whole.scaling(kind, size, worlds, ranks_per_node=each, gbit=gbit)
-        for kind, size in (("strong", 8 * batch), ("weak", batch))
-        for gbit in (100.0, 10.0, 1.0)
-    )
-    grid = "grouped nodes ranks_per_node batch_per_device gbit"
-    return {
-        "links": rows(own.links, "nodes ranks_per_node group link_gbit", "latency+ bandwidth+ misfit=residual worst"),
-        "model: costs": rows(fitted.table(), "cost", "value+"),
-        "model: steps": rows(errors, grid, "measured+ seconds+ error bottleneck held_out"),
-        "model: errors": missed(which, "points") | missed(laws, "law"),
-        "model: fit": {
-            "all": known({"scatter": fitted.residual, "gradient_bytes": sum(bucket.size for bucket in alone.buckets)})
-        },
-        "model: more ranks": rows(
-            ahead[ahead.world_size > 1], "kind gbit world_size", "efficiency+ seconds limit=bottleneck"
-        ),
-    }
 
 
 # -- the ladder ---------------------------------------------------------------------------------------------------
@@ -232,16 +172,12 @@ CLAIMS: dict[str, list[tuple[str, str, str, str, float]]] = {
         ("optimization-cpu: gains", "step=compile", "marginal", "at_most", 1.0),
         ("optimization-resnet-cpu: best", "all", "gain", "at_least", 1.8),
     ],
-    "rehearsal": [
-        ("model: errors", "held out", "median_error", "at_most", 0.05),
-        ("model: errors", "held out", "worst_error", "at_most", 0.1),
-    ],
 }  # fmt: skip
 
 
-def claims(name: str, pins: Pins) -> Rows:
+def claims(claimed: Iterable[tuple[str, str, str, str, float]], pins: Pins) -> Rows:
     found: Rows = {}
-    for subject, row, quantity, kind, bound in CLAIMS[name]:
+    for subject, row, quantity, kind, bound in claimed:
         value, low, high = pins[subject][row][quantity]
         given = Value("a.claim", value, "ratio", "", low, high, pins[subject][row]["repeats"])
         decided, _ = claim_rules.test(given, claim_rules.Condition(value="a.claim", **{kind: bound}), min_repeats=3)
@@ -281,13 +217,13 @@ SETS: dict[str, Iterable[Callable[[ResultSet], Pins]]] = {
     "epyc-2core": (counts, curves),
     "epyc-avx512": (counts, ladders),
     "epyc-avx512-profiles": (counts, profiles.of_set),
-    "rehearsal": (counts, curves, costs, model),
-    "shares": (counts, curves, core_shares),
+    "rehearsal": (counts, curves, costs),
+    "shares": (counts, curves),
 }
 
 
 def of_set(name: str) -> Pins:
     own = ResultSet(name)
     pins = {subject: found for one in SETS[name] for subject, found in one(own).items() if found}
-    pins |= {"claims": claims(name, pins)} if name in CLAIMS else {}
+    pins |= {"claims": claims(CLAIMS[name], pins)} if name in CLAIMS else {}
     return pins
