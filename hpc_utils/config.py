@@ -72,7 +72,7 @@ class RunConfig(BaseModel):
 
     # What is trained
     workload: str = option("resnet18", "`resnet18`, `resnet50`, `cnn`, `mnist_cnn`, or your own `module:function`")
-    workload_args: dict[str, Scalar] = option({}, "keyword arguments for your own workload's function")
+    workload_args: dict[str, Scalar | list[Scalar]] = option({}, "keyword arguments for your own workload's function")
     dataset: str = option(
         "digits", "a data set of the catalogue: `digits` is a small demo, `hpc data list` shows them all"
     )

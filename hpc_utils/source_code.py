@@ -6,6 +6,7 @@ import ast
 import contextlib
 import functools
 import hashlib
+import importlib.util
 import itertools
 import json
 import pkgutil
@@ -34,13 +35,16 @@ def script_name(script: Path) -> str | None:
     None if it is in none, no script, or a library's.
     """
     script = script.resolve()
-    libraries = (
-        Path(folder).resolve() for folder in (*map(sysconfig.get_path, ("stdlib", "purelib")), Path(__file__).parent)
-    )
-    if script.suffix != ".py" or any(script.is_relative_to(library) for library in libraries):
+    if script.suffix != ".py" or is_library(script):
         return None
     homes = [home for place in _homes() if script.is_relative_to(home := Path(place).resolve())]
     return script.relative_to(homes[0]).as_posix() if homes else None
+
+
+def is_library(file: Path) -> bool:
+    """Whether a file is of Python, of an installed package, or of the compendium."""
+    libraries = (*map(sysconfig.get_path, ("stdlib", "purelib", "platlib")), Path(__file__).parent)
+    return any(file.is_relative_to(Path(library).resolve()) for library in libraries)
 
 
 def digest(workload: str) -> str:
@@ -56,7 +60,8 @@ def digest_of(code: Iterable[Path]) -> str:
 
 
 def files(workload: str) -> list[Path]:
-    """The file of the module of a user's own workload, then the modules beside it that it imports; none of a built-in workload.
+    """The file of the module of a user's own workload, then the modules that it imports from beside it, from PYTHONPATH, or from
+    packages that are installed in place (`pip install -e`); none of a built-in workload.
 
     The module or script is found as `python -m` would find it, or in the clone. It is not imported, because a launcher must not run the
     code of the ranks.
@@ -64,7 +69,25 @@ def files(workload: str) -> list[Path]:
     path, home = _located(workload)
     if path is None or "site-packages" in home.parts:
         return [path] if path else []
-    return [path, *sorted(imported([path], home) - {path})]
+    return [path, *sorted(imported([path], home, elsewhere=True) - {path})]
+
+
+def declared_options(workload: str) -> dict[str, Any]:
+    """{name: default, None if it is no plain value} of the options that a script and its modules declare by calls such as
+    `add_argument("--width", default=8)`.
+
+    Raises:
+        SyntaxError: a file is no Python.
+    """
+    options = {}
+    for file in files(workload):
+        tree = ast.parse(_text(file), str(file))
+        for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+            words = [word.value for word in call.args if isinstance(word, ast.Constant)]
+            keywords = {word.arg: word.value.value for word in call.keywords if isinstance(word.value, ast.Constant)}
+            default = keywords.get("default", False if keywords.get("action") == "store_true" else None)
+            options |= {word[2:]: default for word in words if isinstance(word, str) and word.startswith("--")}
+    return options
 
 
 def own_files(workload: str) -> dict[str, Path]:
@@ -74,7 +97,10 @@ def own_files(workload: str) -> dict[str, Path]:
         return {}
     if is_script(workload):
         home = Path(str(path).removesuffix(workload))
-    return {file.relative_to(home).as_posix(): file for file in files(workload)}
+    return {
+        file.relative_to(home).as_posix() if file.is_relative_to(home) else file.name: file
+        for file in files(workload)
+    }
 
 
 def module_file(workload: str) -> Path | None:
@@ -108,29 +134,48 @@ def _homes() -> tuple[str, ...]:
     return str(Path.cwd()), *sys.path, str(workspace.project())
 
 
-def imported(sources: Iterable[Path], home: Path, packages: Collection[str] = ()) -> set[Path]:
+def imported(
+    sources: Iterable[Path], home: Path, packages: Collection[str] = (), *, elsewhere: bool = False
+) -> set[Path]:
     """`sources` and the modules in `home` that they import, directly or not; those of `hpc_utils` only if they are in `packages`.
 
     Args:
-        sources: modules and notebooks below `home`. packages: dotted names, such as `hpc_utils.records`.
+        sources: modules and notebooks below `home`. packages: dotted names, such as `hpc_utils.records`. elsewhere: also modules of
+            other folders in which Python finds them, except libraries.
     """
     visited_files: set[Path] = set()
-    waiting = [*sources]
+    waiting = [(source, home) for source in sources]
     while waiting:
-        path = waiting.pop()
+        path, place = waiting.pop()
         if path in visited_files:
             continue
         visited_files.add(path)
         stat = path.stat()
-        for name in _imports(path, home, stat.st_mtime_ns, stat.st_size):
+        for name in _imports(path, place, stat.st_mtime_ns, stat.st_size):
             if name.partition(".")[0] == "hpc_utils" and not any(
                 f"{name}.".startswith(f"{package}.") for package in packages
             ):
                 continue
             parts = name.split(".")
-            modules = (_module(home, parts[: number + 1]) for number in range(len(parts)))  # its packages, too
-            waiting += filter(None, modules)
+            found_in = place
+            if elsewhere and not _module(place, parts[:1]):
+                found_in = _place(parts[0], tuple(sys.path)) or place
+            modules = (_module(found_in, parts[: number + 1]) for number in range(len(parts)))  # its packages, too
+            waiting += [(module, found_in) for module in modules if module]
     return visited_files
+
+
+@functools.lru_cache(maxsize=1024)
+def _place(name: str, _: tuple[str, ...]) -> Path | None:
+    """The folder of a module or package outside libraries, which is not imported; None if there is none. Cached for a `sys.path`."""
+    try:
+        spec = importlib.util.find_spec(name) if name else None
+    except (ImportError, ValueError):  # such as of `__main__`
+        return None
+    file = Path(spec.origin).resolve() if spec and spec.has_location else None
+    if file is None or file.suffix != ".py" or is_library(file):
+        return None
+    return file.parent.parent if file.name == "__init__.py" else file.parent
 
 
 def _module(home: Path, parts: Sequence[str]) -> Path | None:

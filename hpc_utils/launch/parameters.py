@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -100,7 +101,7 @@ def resolve(notebook: Path, overrides: Mapping[str, Any]) -> tuple[RunConfig, di
 def of_script(script: Path, overrides: Mapping[str, Any]) -> tuple[RunConfig, dict[str, Any]]:
     """(configuration of a run of `script`, the parameters that were given): its own parameters are in `workload_args`.
 
-    Its batch is the default of its option --global_batch, if none is given.
+    Batch and precision are the defaults of its options --global_batch and --precision, if none are given.
 
     Raises:
         ConfigError: the script is in no folder in which modules are found, is no Python, has no recorder, or no option of a
@@ -111,10 +112,17 @@ def of_script(script: Path, overrides: Mapping[str, Any]) -> tuple[RunConfig, di
         raise ConfigError(
             f"{script} is neither below {Path.cwd()} nor on PYTHONPATH: run this in the script's folder"
         )
-    script_options = options_of_script(workload)
+    try:
+        script_options = source_code.declared_options(workload)
+    except SyntaxError as error:
+        raise ConfigError(f"{error.filename}, line {error.lineno}: {error.msg}") from None
     if not any("Recorder" in file.read_text() for file in source_code.files(workload)):
         raise ConfigError(f"{script} does not record: use hpc_utils.train.Recorder (docs/your-model.md)")
     given = {name: value for name, value in overrides.items() if name in OF_SCRIPTS and value is not None}
+    if any(re.search(r"\bspawn\s*\(", file.read_text()) for file in source_code.files(workload)):
+        raise ConfigError(
+            f"{script} starts its own ranks (spawn): `hpc run --nproc N` starts them, so call their function directly"
+        )
     own_values = {name: value for name, value in overrides.items() if name not in OF_SCRIPTS}
     own_values |= own_values.pop("workload_args", {})
     passed = {"global_batch", *own_values, *({"precision"} & given.keys())}
@@ -126,33 +134,17 @@ def of_script(script: Path, overrides: Mapping[str, Any]) -> tuple[RunConfig, di
             else toml_config.hint(name, OF_SCRIPTS | script_options.keys())
         )
         raise ConfigError(f"{script} and the modules beside it declare no option --{name}: {hint}")
-    if BATCHES.isdisjoint(given):
-        given["global_batch"] = script_options["global_batch"]
+    for name, alternatives in (("global_batch", BATCHES), ("precision", {"precision"})):
+        if name in script_options and alternatives.isdisjoint(given):
+            given[name] = script_options[name]
+            if given[name] is None:
+                raise ConfigError(
+                    f"{script}: --{name} has no plain default: give -p {name}=..., or write one, such as default=8"
+                )
     own_values = {
         name: json_or_text(value) if isinstance(value, str) else value for name, value in own_values.items()
     }
     return RunConfig(workload=workload, workload_args=own_values, **given), dict(overrides)
-
-
-def options_of_script(workload: str) -> dict[str, Any]:
-    """{name: default, None if it is no plain value} of the options that a script and the modules beside it declare by calls such as
-    `add_argument("--width", default=8)`.
-
-    Raises:
-        ConfigError: a file is no Python.
-    """
-    script_options = {}
-    for file in source_code.files(workload):
-        try:
-            tree = ast.parse(file.read_text())
-        except SyntaxError as error:
-            raise ConfigError(f"{file}, line {error.lineno}: {error.msg}") from None
-        for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
-            words = [word.value for word in call.args if isinstance(word, ast.Constant)]
-            values = (keyword.value for keyword in call.keywords if keyword.arg == "default")
-            default = next((value.value for value in values if isinstance(value, ast.Constant)), None)
-            script_options |= {word[2:]: default for word in words if isinstance(word, str) and word.startswith("--")}
-    return script_options
 
 
 def command_line(global_batch: int, config: RunConfig, given: Collection[str]) -> list[str]:
@@ -162,14 +154,16 @@ def command_line(global_batch: int, config: RunConfig, given: Collection[str]) -
     True is `--name`, false `--no-name`, a list several values, as argparse has it.
     """
     values: dict[str, Any] = {"global_batch": global_batch}
-    if "seed" in options_of_script(config.workload):
+    declared = source_code.declared_options(config.workload)
+    if "seed" in declared:
         values["seed"] = config.seed
     if "precision" in given:
         values["precision"] = config.precision
     words = []
     for name, value in (values | config.workload_args).items():
         if isinstance(value, bool):
-            words.append(f"--{name}" if value else f"--no-{name}")
+            is_default = declared.get(name) is value  # of `action="store_true"`, which has no --no-NAME
+            words += [f"--{name}"] if value else [] if is_default else [f"--no-{name}"]
         elif isinstance(value, list):
             words += [f"--{name}", *map(str, value)]
         else:

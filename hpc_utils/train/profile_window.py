@@ -13,6 +13,7 @@ from hpc_utils.config import PROFILE_STEPS
 from .observer import Observer
 from .profilers import Profiler, profiler
 from .ranks import Ranks
+from .timing import OTHER
 
 BEFORE = 2  # steps before the window: the loader is then running and the order of the phases is known
 
@@ -157,7 +158,8 @@ class StepRanges:
 
     def end(self) -> None:
         """End the step and its last phase, the optimizer; a loop that marks no phases has none."""
-        self._order = [*self._laps, "optimizer"] if len(self._laps) > 1 else self._laps
+        has_phases = not {*self._laps} <= {"data", OTHER}
+        self._order = [*self._laps, "optimizer"] if has_phases else self._laps
         self._laps = []
         self.abandon()
 
@@ -169,8 +171,8 @@ class StepRanges:
     def _next(self) -> None:
         if self._depth > 1:
             self._pop()
-        if len(self._laps) < len(self._order):
-            self._push(self._order[len(self._laps)])
+        if len(self._laps) < len(self._order) and (phase := self._order[len(self._laps)]) != OTHER:
+            self._push(phase)
 
     def _push(self, name: str) -> None:
         self._profiler.push(name)

@@ -17,9 +17,9 @@ import math
 import socket
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sized
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sized
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import psutil
 import torch
@@ -35,16 +35,18 @@ from . import energy, epoch_stats
 from .epoch_stats import EpochStats, Usage, UsageMeter
 from .memory import MemoryMeter
 from .monitor import Monitor
+from .optimizer_watch import OptimizerWatch
 from .precision import default_precision
 from .profile_window import BEFORE, NoWindow, ProfileWindow
 from .progress import Progress
 from .ranks import Ranks, present
 from .run_writer import RunWriter, launched_folder, launched_script
-from .timing import StepClock
+from .timing import OTHER, StepClock
 from .turns import Turns
 from .workload import Finish, means
 
 T = TypeVar("T")
+CHOICES = {name: get_args(RunConfig.model_fields[name].annotation) for name in ("precision", "parallel")}
 
 
 class NonFiniteLoss(FloatingPointError):
@@ -62,8 +64,8 @@ class Recorder:
         device: device of the loop; by default the GPU that this process already uses, else the CPU.
         ranks: by default taken from torch.distributed; the trainer gives them.
         redo: measure again even if the run is complete.
-        sources: source files outside this project whose digest is part of the run's provenance, and identifies the measurement;
-            added are the running script and the modules beside it.
+        sources: further source files whose digest is part of the run's provenance, and identifies a measurement that is started by
+            hand; added are the running script and the modules that it imports.
 
     Raises:
         ValueError: the global batch does not divide over the ranks, a parameter is no JSON value, or the loop does not train
@@ -99,8 +101,9 @@ class Recorder:
             **(parameters or {}),
             "global_batch": global_batch,
         }
+        self._outside: list[Path] = []  # imported modules that the identity of the run does not contain
         if is_own_loop:
-            sources = self._identify_loop(list(map(Path, sources)))
+            sources = self._identify_loop(list(map(Path, sources)), {"global_batch", *(parameters or {})})
         for name, value in self.parameters.items():
             try:
                 json.dumps(value, allow_nan=False)
@@ -119,7 +122,9 @@ class Recorder:
         self._total = Usage()
         self._in_epoch = False
         self._has_batch = False  # of which no step was marked
+        self._is_own_loop = is_own_loop
         self._must_reduce = is_own_loop and ranks.world_size > 1 and self.parameters["parallel"] != "own"
+        self._watch: OptimizerWatch | None = None  # of a loop of a user's own, in its first epoch
         self._is_carried = False  # whether the next epoch continues a checkpointed one
         self._rounds: list[dict[str, Any]] = []
         self.waited = 0.0  # s, for this run's turns
@@ -137,8 +142,9 @@ class Recorder:
         self._progress = Progress(show=ranks.is_main)
         self._observers = (self._memory, self._energy, self._profile, self._monitor, self._progress)
 
-    def _identify_loop(self, sources: list[Path]) -> list[Path]:
-        """Add the digest of a user's loop, and what it was started for, to the parameters; returns its files."""
+    def _identify_loop(self, sources: list[Path], named: Collection[str]) -> list[Path]:
+        """Add the digest of a user's loop, and what it was started for, to the parameters, of which the loop has `named` some; returns
+        its files."""
         requested = launched_script()
         script = Path(getattr(sys.modules["__main__"], "__file__", ""))  # none in an interactive session
         workload = requested.workload if requested else source_code.script_name(script)
@@ -151,15 +157,22 @@ class Recorder:
         if requested:
             self._require(requested)
         elif workload:
-            self._identify_arguments()
+            self._identify_arguments(workload, named)
+        if workload:
+            loaded = (Path(getattr(module, "__file__", None) or "") for module in sys.modules.values())
+            own = (file.resolve() for file in loaded if file.is_absolute() and file.suffix == ".py")
+            self._outside = [file for file in own if not (file in files or _is_known(file))]
         return list(files)
 
-    def _identify_arguments(self) -> None:
-        """Add the options that the script was started with by hand, but for those that its parameters name already."""
-        values = _command_line()
-        self.parameters |= {name: values[name] for name in ("repeat", "seed") if isinstance(values.get(name), int)}
-        others = {name: value for name, value in values.items() if name not in self.parameters}
-        self.parameters = {"workload_args": others} | self.parameters
+    def _identify_arguments(self, workload: str, named: Collection[str]) -> None:
+        """Add the options that the script was started with by hand, but for those that it has `named` itself."""
+        defaults = source_code.declared_options(workload)
+        values = {name: defaults[name] for name in CHOICES if defaults.get(name) is not None} | _command_line()
+        values = {name: value for name, value in values.items() if name not in named}
+        known = {name: values[name] for name in ("repeat", "seed") if isinstance(values.get(name), int)}
+        known |= {name: values[name] for name, choices in CHOICES.items() if values.get(name) in choices}
+        others = {name: value for name, value in values.items() if name not in known}
+        self.parameters = {"workload_args": others} | self.parameters | known
 
     def _require(self, requested: RunConfig) -> None:
         """Add what `hpc run` was asked for to the parameters; ValueError if the loop does otherwise."""
@@ -191,8 +204,13 @@ class Recorder:
         self.path, problem = self.ranks.broadcast((self._writer and self._writer.folder.path, problem))
         if problem is not None:
             raise problem
+        for file in self._outside:
+            self.remark(
+                f"{file} was found by the script's own search: an edit of it is not noticed; add its folder to PYTHONPATH"
+            )
         if self._is_script:
             self.facts["setup_seconds"] = time.time() - psutil.Process().create_time()
+        self._watch = OptimizerWatch() if self._is_own_loop else None
         with contextlib.ExitStack() as undo:
             undo.push(self)  # an error from here on is the run's
             for observer in self._observers:
@@ -211,6 +229,7 @@ class Recorder:
             self._writer.remark(text)
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: object) -> None:
+        self._unwatch()
         try:
             with contextlib.ExitStack() as ends:  # each, also if another fails
                 for observer in reversed(self._observers):
@@ -311,7 +330,12 @@ class Recorder:
             if self._turns.is_over(len(self._stats.steps) + self._clock.steps):
                 self._end_block()
                 self._begin_block()
-            self._profile.begin_step()
+            if self._is_own_loop:  # what the loop did since its last mark is not the wait for data
+                self._clock.lap(OTHER)
+            if self._has_batch:
+                self._profile.lap(OTHER)
+            else:
+                self._profile.begin_step()
             try:
                 batch = next(source)
             except StopIteration:
@@ -328,11 +352,29 @@ class Recorder:
             )
         self._profile.end_epoch()
         self._end_block()
+        if self._must_reduce and (fault := self._watch.fault(self.parameters["parallel"], self.ranks)):
+            raise RuntimeError(f"parallel={self.parameters['parallel']}, but the loop does otherwise: {fault}")
+        self._must_reduce = False
         self._close_epoch()
-        if self._is_script and len(self.rows) == 1 and batch_count > len(self._stats.steps):
+        self._remark_steps(batch_count)
+
+    def _remark_steps(self, batch_count: int) -> None:
+        """Remark, after the first epoch of a script, that its steps are not those of its batches or of its optimizer."""
+        step_count = len(self._stats.steps)
+        if self._is_script and len(self.rows) == 1 and batch_count > step_count:
             self.remark(
-                f"{batch_count} batches in {len(self._stats.steps)} steps: a step's samples must be those of all its batches"
+                f"{batch_count} batches in {step_count} steps: a step's samples must be those of all its batches"
             )
+        if self._watch and 0 < self._watch.steps <= step_count / 2:  # loss scaling may skip some
+            self.remark(
+                f"{step_count} steps, but an optimizer has made {self._watch.steps}: call run.step once for each of its"
+            )
+        self._unwatch()
+
+    def _unwatch(self) -> None:
+        if self._watch:
+            self._watch.close()
+            self._watch = None
 
     def _begin_block(self) -> None:
         """Wait for this run's turn, then start the clock on all ranks."""
@@ -435,7 +477,7 @@ class Recorder:
             self._require_finite()
 
     def note(self, **values: float) -> None:
-        """Add values (`test_loss`, `test_accuracy`, `eval_seconds`, ...) to the last epoch's row.
+        """Add values (`test_loss`, `test_accuracy`, `eval_seconds`, ...) to the last epoch's row: those of rank 0, so reduce them first.
 
         Raises:
             ValueError: a value is not a finite number, or an accuracy is not in [0, 1].
@@ -492,6 +534,10 @@ class Recorder:
                 "the previous epoch did not finish, so it cannot be recorded: "
                 "shorten the loader with itertools.islice instead of leaving the loop by break"
             )
+
+
+def _is_known(file: Path) -> bool:
+    return source_code.is_library(file) or file.is_relative_to(workspace.project())
 
 
 def _command_line() -> dict[str, Any]:

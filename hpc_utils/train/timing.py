@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import torch
 
 PHASES = ("data", "forward", "backward", "optimizer")
+OTHER = "other"  # what is no phase: a loop's work between a step, or one of its batches, and the next wait for data
 
 
 @dataclass
@@ -73,6 +74,7 @@ class StepClock:
                 for name, mark in laps:
                     phases[name] = phases.get(name, 0.0) + self._between(last, mark)
                     last = mark
+                phases.pop(OTHER, None)
                 if "forward" not in phases:  # the loop marks no phases: only the wait for data is known
                     phases = {"data": phases.get("data", 0.0)}
             times.append(StepTime(self._between(before, end), phases))

@@ -194,6 +194,76 @@ def test_ranks_that_do_not_reduce_their_gradients_are_refused_as_ddp(
     assert code == 0 or "no collective" in bench.status()["reason"]
 
 
+UNREDUCED = LOOP.replace("loader =", "optimizer = torch.optim.SGD(model.parameters(), 0.1)\nloader =").replace(
+    "            loss = model(x).square().mean()\n            loss.backward()\n",
+    "            with model.no_sync():\n                loss = (model(x) * (1 + dist.get_rank())).square().mean()\n"
+    "                loss.backward()\n            dist.all_reduce(loss.detach().clone())\n            optimizer.step()\n",
+)
+
+
+@pytest.mark.parametrize(("parallel", "code"), [("ddp", 1), ("own", 0), ("fsdp", 0)])
+def test_ranks_of_different_weights_are_refused_as_ddp(bench: Bench, parallel: str, code: int) -> None:
+    """Although they start collectives, for the loss."""
+    write_loop(bench.folder, UNREDUCED)
+    assert bench.hpc("run", "my_loop.py", "--nproc", 2, "-p", f"parallel={parallel}").code == code
+    assert code == 0 or "different weights" in bench.status()["reason"]
+
+
+def test_ranks_that_hold_all_weights_are_refused_as_fsdp(bench: Bench) -> None:
+    write_loop(bench.folder, UNREDUCED.replace("with model.no_sync()", "if True"))
+    assert bench.hpc("run", "my_loop.py", "--nproc", 2, "-p", "parallel=fsdp").code == 1
+    assert "parallel=ddp" in bench.status()["reason"]
+
+
+def test_steps_of_a_batch_where_the_optimizer_steps_rarely_are_remarked(bench: Bench) -> None:
+    rare = "optimizer = torch.optim.SGD(model.parameters(), 0.1)\nloader ="
+    loop = LOOP.replace("loader =", rare).replace(
+        "for x in run.epoch(loader)", "for n, x in enumerate(run.epoch(loader))"
+    )
+    write_loop(
+        bench.folder, loop.replace("loss.backward()", "loss.backward()\n            n % 3 or optimizer.step()")
+    )
+    assert bench.hpc("run", "my_loop.py", "-p", "parallel=none").code == 0
+    [remark] = read_json(bench.run / "run.json")["remarks"]
+    assert remark.startswith("6 steps, but an optimizer has made 2")
+
+
+def test_batch_and_precision_are_the_script_s_own_defaults(here: Path) -> None:
+    precise = LOOP.replace("args = ", 'parser.add_argument("--precision", default="bf16")\nargs = ')
+    write_loop(here, precise)
+    assert prepare(Path("my_loop.py"), {}).config.precision == "bf16"
+    assert prepare(Path("my_loop.py"), {"precision": "fp32"}).arguments == ["--global_batch=32", "--precision=fp32"]
+    for was, now in (("default=32", "default=BATCH"), ('default="bf16"', "default=None")):
+        write_loop(here, precise.replace(was, now))
+        with pytest.raises(ConfigError, match="no plain default"):
+            prepare(Path("my_loop.py"), {})
+
+
+def test_a_switch_that_is_off_is_left_out_and_a_list_is_several_words(here: Path) -> None:
+    write_loop(here, LOOP.replace("args = ", 'parser.add_argument("--fast", action="store_true")\nargs = '))
+    given = {"fast": False, "bias": False, "width": [8, 16]}
+    assert prepare(Path("my_loop.py"), given).arguments == ["--global_batch=32", "--no-bias", "--width", "8", "16"]
+
+
+def test_a_script_that_starts_its_own_ranks_is_refused(here: Path) -> None:
+    write_loop(here, LOOP + "\ntorch.multiprocessing.spawn(print, nprocs=2)\n")
+    with pytest.raises(ConfigError, match="starts its own ranks"):
+        prepare(Path("my_loop.py"), {})
+
+
+def test_an_edited_module_elsewhere_is_another_measurement(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = here.parent / "elsewhere/shared_layers"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("from . import sizes\n")
+    (package / "sizes.py").write_text("WIDTH = 8\n")
+    write_loop(here, LOOP.replace("import layers", "import layers, shared_layers"))
+    unknown = prepare(Path("my_loop.py"), {}).run_id
+    monkeypatch.syspath_prepend(package.parent)
+    known = prepare(Path("my_loop.py"), {}).run_id
+    (package / "sizes.py").write_text("WIDTH = 9\n")
+    assert len({unknown, known, prepare(Path("my_loop.py"), {}).run_id}) == 3
+
+
 def test_a_script_without_recorder_or_batch_and_one_elsewhere_are_refused(here: Path) -> None:
     wrong_scripts = {
         "Recorder": "print('--global_batch')",
