@@ -19,9 +19,7 @@ from hpc_utils import paths, provenance, records
 from hpc_utils.analyze import cost, points
 from hpc_utils.analyze.profiles import verdict
 from hpc_utils.provenance.facts import FACTS, UNKNOWN, facts
-from hpc_utils.publish import exports, formatting, tables
-from hpc_utils.publish.documents import colophon
-from hpc_utils.publish.documents.sets import ResultSet, Sets
+from hpc_utils.publish import cells, exports, formatting, tables
 from hpc_utils.publish.formatting import ABSENT, number
 from hpc_utils.publish.report import bind
 from hpc_utils.records import atomic
@@ -78,12 +76,12 @@ def pages(sets: Sequence[Path]) -> dict[Path, str]:
 
 def measured(text: str, sets: Sequence[Path]) -> str:
     """The text with the value of each cell of `sets` whose name ends a table row."""
-    known = Sets(ResultSet(folder.name, folder, exports.read_exports(folder)) for folder in sets)
+    known = {folder.name: exports.read_exports(folder) for folder in sets}
 
     def renewed(row: re.Match) -> str:
-        if row[2] not in known.by_alias:
+        if row[2] not in known:
             return row[0]
-        value = formatting.text(known.value(row[1]).content, "interval").replace("\xa0", " ")
+        value = formatting.text(cells.cell(known[row[2]], cells.parse(row[1])), "interval").replace("\xa0", " ")
         return f"| {value} | `{row[1]}` |"
 
     return MEASURED.sub(renewed, text)
@@ -118,7 +116,7 @@ def _answers(folder: Path, own: records.Records, origins: Sequence[Mapping[str, 
     labels = [*(label for label, *_ in FACTS), *VERSIONS]
     return {
         **{name: _all(recorded[name].dropna()) if name in recorded else "not recorded" for name in labels},
-        "measured": colophon.where(runs),
+        "measured": formatting.where(runs),
         "commit": _all(
             f"`{commit[: provenance.SHORT]}`{more}" for commit, more in zip(runs.commit, dirty, strict=True)
         ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -44,6 +45,14 @@ def wait_for(condition: Callable[[], object], seconds: float = 120, every: float
     while not condition():
         assert time.monotonic() < deadline, f"waited {seconds} s in vain"
         time.sleep(every)
+
+
+def pdf_text(path: Path) -> str:
+    """What a PDF says, on one line."""
+    import pypdf
+
+    said = " ".join(page.extract_text() for page in pypdf.PdfReader(path).pages)
+    return re.sub(r"\s+", " ", said.replace("\u00a0", " ").replace("\u202f", " "))
 
 
 def write_files(root: Path, files: dict[str, str]) -> Path:

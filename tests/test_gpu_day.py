@@ -20,9 +20,9 @@ from hpc_utils.launch.slurm_commands import clean_environment
 from hpc_utils.provenance import git
 from hpc_utils.records.folder import read_json
 
-pytest.importorskip("companions.release", reason="the companion of `hpc release` was deleted")
+pytest.importorskip("companions.documents", reason="the companion of `hpc release` was deleted")
 from benchmarks.gpu_day import bundle
-from companions.release.crate import ReleaseRefused
+from companions.documents.release.crate import ReleaseRefused
 
 ROOT = paths.root()
 STEPS = [

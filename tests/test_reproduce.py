@@ -24,7 +24,7 @@ CHAPTERS = {  # command: (copy of a committed set, chapter)
 }
 # By tests/test_readme.py, as they stand.
 EXECUTED_THERE = {"make study", "make test"}
-# By tests/publish/test_renewed.py, and by tests/publish/documents/test_committed.py.
+# By tests/publish/test_renewed.py, and by companions/documents/tests/test_committed.py.
 EXECUTED_OTHERWISE = {"hpc chapter 06_paper_figures --results again-laptop -p study=laptop", "make paper"}
 
 

@@ -24,9 +24,9 @@ from packaging.markers import default_environment
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from companions.release.archive import checksums
-from companions.release.checklist import git, uncommitted
-from companions.release.crate import ReleaseRefused
+from companions.documents.release.archive import checksums
+from companions.documents.release.checklist import git, uncommitted
+from companions.documents.release.crate import ReleaseRefused
 from hpc_utils import datasets, paths
 from hpc_utils.provenance.git import EXPORTED
 

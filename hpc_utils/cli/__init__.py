@@ -21,15 +21,14 @@ import click
 
 from hpc_utils import paths, signals
 
-from . import cluster, common, doctor, jobs, publish, run, study
+from . import cluster, common, doctor, jobs, run, study
 
 SECTIONS = {
     "Run": (run.run, run.discard, run.params, doctor.doctor, doctor.diagnose, doctor.bench, run.data),
-    "Study": (study.study, study.collect, study.report, study.explain),
+    "Study": (study.study, study.collect, study.report, study.chapter, study.explain),
     "Cluster": (
         cluster.cluster, jobs.plan, jobs.submit, jobs.status, jobs.logs, jobs.cancel, jobs.retry, jobs.pull,
     ),
-    "Publish": (publish.chapter, publish.paper),
 }  # fmt: skip
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100, "show_default": True}
 FULL = {errno.ENOSPC, errno.EDQUOT}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import re
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -194,14 +195,15 @@ def result_set(name: str | Path) -> Path:
 
 
 def aliases() -> dict[str, Path]:
-    """{alias: folder} of paper/paper.toml; empty if that file is invalid, which `hpc paper` reports."""
-    from hpc_utils.publish.documents import project
+    """{alias: folder} of the table `sets` of paper/paper.toml; empty if it cannot be read, which `hpc paper` reports."""
+    from pydantic import TypeAdapter
 
     try:
-        sets = project.read_project(paths.root() / "paper" / "paper.toml").sets
-    except project.ProjectError:
+        content = tomllib.loads((paths.root() / "paper/paper.toml").read_text(encoding="utf-8"))
+        folders = TypeAdapter(dict[str, str]).validate_python(content.get("sets"))
+    except (OSError, ValueError):
         return {}
-    return {alias: (paths.root() / folder).absolute() for alias, folder in sets.items()}
+    return {alias: (paths.root() / folder).absolute() for alias, folder in folders.items()}
 
 
 def tell(line: object) -> None:

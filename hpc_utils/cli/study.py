@@ -1,4 +1,4 @@
-"""`hpc study`, `collect`, `report`, `explain`: studies on this machine and what their records show."""
+"""`hpc study`, `collect`, `report`, `chapter`, `explain`: studies on this machine and what their records show."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hpc_utils import paths, workspace
+from hpc_utils import paths, provenance, workspace
 from hpc_utils.plural import counted
 
 from .common import (
     SET,
     further_repeats,
     only_option,
+    parameters_option,
     planned_repeats,
     print_ceilings,
     print_refused,
@@ -167,6 +168,34 @@ def report(name, folder, output):
         conclude(name or "laptop", output)
     else:
         click.echo(bind(folder, name or "", output))
+
+
+@click.command()
+@click.argument("notebook", required=False)
+@results_option(f"Default: results/; with --all every set. {SET}")
+@parameters_option("A parameter of the chapter's first cell.")
+@click.option("--drop", is_flag=True, help="Allow that earlier tables and figures disappear.")
+@click.option("--all", "every", is_flag=True, help="Every chapter that was executed, of all sets and studies.")
+def chapter(notebook, folder, parameters, drop, every):
+    """Execute a chapter that reads results, on a result set.
+
+    Its tables and its figures with their data are written again. If an earlier one would be missing, nothing is changed and
+    they are listed (exit code 2). NOTEBOOK: a path, or a name such as 03_scaling.
+    """
+    from hpc_utils.launch.parameters import find_notebook, of_chapter
+    from hpc_utils.publish.chapters import renew, renew_all
+
+    if every == bool(notebook):
+        raise click.UsageError("give either a NOTEBOOK or --all")
+    if every:
+        for output in renew_all([folder] if folder else paths.result_sets(), drop=drop):
+            click.echo(output)
+        return
+    path = find_notebook(Path(notebook))
+    study, values = of_chapter(path, parameters)
+    if provenance.dirty():
+        warn("uncommitted changes: a release refuses what is exported now")
+    click.echo(renew(path, folder or paths.results(), drop=drop, **values | {"study": study}))
 
 
 @click.command()

@@ -1,4 +1,4 @@
-"""Number formats: the digits, unit and interval of a value. All documents and tables use this module."""
+"""How documents and tables write values: digits, unit and interval, and where runs were measured."""
 
 from __future__ import annotations
 
@@ -6,8 +6,14 @@ import math
 import tomllib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hpc_utils.analyze.value import Value
+from hpc_utils.plural import counted
+from hpc_utils.records import identity
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 NARROW = "\u202f"  # unbreakable, between groups of thousands
 FIXED = "\u00a0"  # unbreakable, between number and unit
@@ -50,6 +56,26 @@ def bracketed(value: float, low: float, high: float, write: Callable[[float], st
 def scheme(parallel: str) -> str:
     """`DDP`, or `no group` for one process without a process group."""
     return "no group" if parallel == "none" else parallel.upper()
+
+
+def where(runs: pd.DataFrame) -> str:
+    """`Slurm jobs 16 to 38, 41, 2026-11-24`, `directly on the machine, 2026-11-24`, or `imported, not measured here: v100`."""
+    if sets := identity.imported_sets(runs.hardware_id):
+        return f"imported, not measured here: {', '.join(sets)}"
+    dates = " to ".join(sorted({str(day)[:10] for day in (runs.started.min(), runs.started.max())}))
+    jobs = set(runs.job_id.dropna().astype(int))
+    if not jobs:
+        return f"directly on the machine, {dates}"
+    direct_runs = runs.job_id.isna().sum()
+    return f"Slurm jobs {ranges(jobs)}, {dates}" + (
+        f"; {counted(direct_runs, 'run')} directly on the machine" if direct_runs else ""
+    )
+
+
+def ranges(numbers: set[int]) -> str:
+    """`16 to 38, 41`."""
+    starts, ends = (sorted(number for number in numbers if number + step not in numbers) for step in (-1, 1))
+    return ", ".join(str(low) if low == high else f"{low} to {high}" for low, high in zip(starts, ends, strict=True))
 
 
 def aligned(lines: Sequence[Sequence[str]], right: Iterable[int] = ()) -> list[str]:

@@ -50,7 +50,6 @@ def test_a_file_system_error_names_the_file_and_others_keep_their_traceback(
         (["submit", "laptop"], 2, "--cluster NAME is required: ibex, "),
         (["export", "laptop-efficiency", "--results", "epyc-2core", "--output", "{}/figures"], 1, "error: {}"),
         (["cancel", "strogn"], 2, "no job of 'strogn'"),
-        (["paper", "--values", "efficency"], 2, "no table or figure matches 'efficency'"),
         (["bench", "compute", "--batches", "8,x"], 2, "'8,x': give whole numbers"),
         (["study", "plan", "./my-net.toml"], 2, "no file ./my-net.toml"),
         (["cluster", "init", "rehearsal"], 2, "rehearsal.toml exists already"),  # needs no Slurm

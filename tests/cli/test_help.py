@@ -13,7 +13,7 @@ from hpc_utils.config import FIRST, RunConfig
 def test_every_command_is_in_one_section_and_point_in_none() -> None:
     output = CliRunner().invoke(cli.main, ["--help"]).output
     sections = re.split(r"^(\w+):$", output, flags=re.M)[3:]
-    assert sections[:8:2] == ["Run", "Study", "Cluster", "Publish"]  # then those of companions, if there are any
+    assert sections[:6:2] == ["Run", "Study", "Cluster"]  # then those of companions, if there are any
     shown = [line.split()[0] for text in sections[1::2] for line in text.strip().splitlines()]
     assert len(shown) == len(set(shown)) and {*shown, "point"} == set(cli.main.commands)
     for name in cli.main.commands:

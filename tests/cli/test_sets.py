@@ -9,6 +9,7 @@ from click.testing import CliRunner
 
 from hpc_utils import paths
 from hpc_utils.cli import common, main
+from tests.support import write_files
 
 LAPTOP = paths.reference() / "epyc-2core"
 
@@ -24,6 +25,15 @@ def test_all_names_lead_to_one_folder_and_a_folder_here_stands_before_an_alias(
         common.result_set("lapto")
 
 
+@pytest.mark.parametrize("text", ["sets = 3", "[sets]\nmine = 3", "[sets"])
+def test_without_readable_aliases_sets_have_their_other_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setattr(paths, "root", lambda: tmp_path)
+    write_files(tmp_path, {"paper/paper.toml": text, "mine/runs/run": ""})
+    assert common.aliases() == {} and common.result_set(tmp_path / "mine") == tmp_path / "mine"
+
+
 def test_a_command_in_another_clone_says_whose_results_it_uses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -33,11 +43,6 @@ def test_a_command_in_another_clone_says_whose_results_it_uses(
     monkeypatch.chdir(tmp_path)
     said = CliRunner().invoke(main, ["params"]).stderr
     assert str(tmp_path) in said and str(paths.root()) in said
-
-
-def test_the_list_of_what_can_be_cited_names_a_set_by_its_alias() -> None:
-    values = CliRunner().invoke(main, ["paper", "--values", "laptop:laptop-eff*"]).stdout
-    assert values.startswith("laptop:laptop-efficiency")
 
 
 def test_commands_take_an_alias(tmp_path: Path) -> None:

@@ -20,11 +20,9 @@ from hpc_utils.analyze import (
     scaling,
     targets,
 )
-from hpc_utils.analyze import claims as claim_rules
 from hpc_utils.analyze.model import fit
 from hpc_utils.analyze.model.step import PHASES
 from hpc_utils.analyze.profiles import peaks, roofline
-from hpc_utils.analyze.value import Value
 from hpc_utils.launch import cluster, submit
 from hpc_utils.launch import study as studies
 from hpc_utils.records import probes
@@ -156,33 +154,7 @@ def ladders(own: ResultSet) -> Pins:
     return found
 
 
-# -- claims and the plan ------------------------------------------------------------------------------------------
-
-# What the paper claims of a set's own rows: subject, row, quantity, and the bound.
-LAPTOP = "fixed_batch=512 scheme=ddp baseline=none layout=1x2"
-CLAIMS: dict[str, list[tuple[str, str, str, str, float]]] = {
-    "epyc-2core": [
-        ("efficiency", f"workload=cnn precision=bf16 kind=strong {LAPTOP}", "efficiency", "at_least", 0.7),
-        ("efficiency", f"workload=cnn precision=fp32 kind=strong {LAPTOP}", "efficiency", "at_least", 0.7),
-        ("precision gain", "workload=cnn precision=bf16 parallel=none layout=1x1 device_batch=512 batch=512", "gain", "at_least", 1.4),
-    ],
-    "epyc-avx512": [
-        ("optimization-cpu: best", "all", "gain", "at_least", 3.0),
-        ("optimization-cpu: gains", "step=bf16", "marginal", "at_least", 1.2),
-        ("optimization-cpu: gains", "step=compile", "marginal", "at_most", 1.0),
-        ("optimization-resnet-cpu: best", "all", "gain", "at_least", 1.8),
-    ],
-}  # fmt: skip
-
-
-def claims(claimed: Iterable[tuple[str, str, str, str, float]], pins: Pins) -> Rows:
-    found: Rows = {}
-    for subject, row, quantity, kind, bound in claimed:
-        value, low, high = pins[subject][row][quantity]
-        given = Value("a.claim", value, "ratio", "", low, high, pins[subject][row]["repeats"])
-        decided, _ = claim_rules.test(given, claim_rules.Condition(value="a.claim", **{kind: bound}), min_repeats=3)
-        found[f"{subject}, {row}: {quantity} {kind} {bound}"] = {"verdict": decided}
-    return found
+# -- the plan -------------------------------------------------------------------------------------------------------
 
 
 def plan() -> Pins:
@@ -224,6 +196,4 @@ SETS: dict[str, Iterable[Callable[[ResultSet], Pins]]] = {
 
 def of_set(name: str) -> Pins:
     own = ResultSet(name)
-    pins = {subject: found for one in SETS[name] for subject, found in one(own).items() if found}
-    pins |= {"claims": claims(CLAIMS[name], pins)} if name in CLAIMS else {}
-    return pins
+    return {subject: found for one in SETS[name] for subject, found in one(own).items() if found}

@@ -16,10 +16,13 @@ import pytest
 from matplotlib import pyplot as plt
 
 from hpc_utils import paths, provenance, records
+from hpc_utils.config import RunConfig
 from hpc_utils.publish import exports, staleness
 from hpc_utils.publish.chapter import Chapter
+from hpc_utils.publish.chapters import conclude
 from hpc_utils.publish.plots import style
 from hpc_utils.publish.plots.chart import Chart
+from hpc_utils.records.study import ReportChapter, StudyIndex, StudyRun
 from tests.launch.conftest import HPC
 from tests.support import copy_runs
 
@@ -69,6 +72,21 @@ def exported(sets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     """The same, after a chapter exported a table with intervals, one without, and a figure."""
     monkeypatch.setenv("HPC_RESULTS", str(tmp_path / "results"))
     return shutil.copytree(sets / "exported", tmp_path / "results")
+
+
+@pytest.fixture(scope="session")
+def words(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Results of the study `words` of a small language model, with its report."""
+    from hpc_utils.train import train
+    from tests.train import tokens
+
+    results = tmp_path_factory.mktemp("words") / "results"
+    with own_style(), paths.results_at(results):
+        runs = [train(RunConfig(**tokens.RUN, parallel="none", repeat=repeat)) for repeat in (1, 2, 3)]
+        chapters = [ReportChapter(notebook="06_paper_figures")]
+        StudyIndex(name="words", chapters=chapters, runs=[StudyRun(run_id=run.run_id) for run in runs]).write()
+        conclude("words")
+    return results
 
 
 @pytest.fixture

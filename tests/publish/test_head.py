@@ -12,19 +12,16 @@ from click.testing import CliRunner
 from hpc_utils import paths, records
 from hpc_utils.analyze import anomalies
 from hpc_utils.cli import main
-from hpc_utils.config import RunConfig
 from hpc_utils.publish import cells, exports, formatting
 from hpc_utils.publish.chapter import Chapter
 from hpc_utils.publish.chapters import conclude
 from hpc_utils.publish.report import bind
-from hpc_utils.records.study import ReportChapter, StudyIndex, StudyRun
-from hpc_utils.train import train
+from hpc_utils.records.study import ReportChapter
 from tests.support import soak
 from tests.train import tokens
 
 from .browser import tried
 from .conftest import execution, own_style
-from .documents.conftest import PROJECT
 from .test_lookup import soup
 
 CURVES, SINGLE = "curves", "single"  # a study of scaling; one on one rank
@@ -117,15 +114,9 @@ def test_the_index_leads_to_each_study(two: tuple[Path, str]) -> None:
     assert (results / "report" / SINGLE / "index.html").exists()
 
 
-def test_tokens_and_every_metric_stand_in_report_and_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    results = tmp_path / "results"
-    with paths.results_at(results):
-        runs = [train(RunConfig(**tokens.RUN, parallel="none", repeat=repeat)) for repeat in (1, 2, 3)]
-        chapters = [ReportChapter(notebook="06_paper_figures")]
-        StudyIndex(name="words", chapters=chapters, runs=[StudyRun(run_id=run.run_id) for run in runs]).write()
-        conclude("words")
-    exported = exports.read_exports(results)
-    shown = answer(soup(results / "report/words/index.html"))
+def test_tokens_and_every_metric_stand_in_the_report(words: Path) -> None:
+    exported = exports.read_exports(words)
+    shown = answer(soup(words / "report/words/index.html"))
     cited = {"tokens per second": "words-unit-rates", "test perplexity": "words-learned[metric=test_perplexity]"}
     for heading, cell in cited.items():
         assert shown[heading] == formatting.text(cells.cell(exported, cells.parse(cell)), "interval")
@@ -133,15 +124,6 @@ def test_tokens_and_every_metric_stand_in_report_and_page(tmp_path: Path, monkey
     assert exported.frame("words-learned").set_index("metric").value.to_dict() == pytest.approx(
         {f"test_{name}": exact[name] for name in ("accuracy", "penalty", "perplexity")}
     )
-    monkeypatch.setattr(paths, "root", lambda: tmp_path)
-    (tmp_path / "paper").mkdir()
-    (tmp_path / "paper/paper.toml").write_text(PROJECT)
-    monkeypatch.setenv("HPC_RESULTS", str(results))
-    for arguments in (["new", "words"], ["words"]):
-        done = CliRunner().invoke(main, ["paper", *arguments])
-        assert done.exit_code == 0, done.output
-    table = (tmp_path / "paper/words.md").read_text()
-    assert table.count("words-unit-rates.value") == 1 and table.count("words-learned.value") == 3
 
 
 @pytest.mark.parametrize("size", [soak("1366,768"), "500,900"])

@@ -19,15 +19,16 @@ import pandas as pd
 from hpc_utils import paths, records
 from hpc_utils.analyze import anomalies, scaling
 from hpc_utils.publish import cells, exports, formatting
-from hpc_utils.publish.documents import project
-from hpc_utils.publish.documents.project import ProjectError
 from hpc_utils.publish.exports import Exports, Item
 from hpc_utils.records import atomic, identity
 from hpc_utils.records.identity import POINT, SAME
 
-FOLDER = Path(__file__).parent / "templates"
+from . import project
+from .project import ProjectError
+
+FOLDER = Path(__file__).parent / "drafts"
 ALIAS = "mine"  # of results/
-TEMPLATES = tomllib.loads(Path(__file__).with_name("documents.toml").read_text())
+TEMPLATES = tomllib.loads(Path(__file__).with_name("drafts.toml").read_text())
 LABELS = ("plan-", "profiling-", "speed-")  # of tables and figures of other chapters than 03 and 06
 # Of chapters 03 and 06.
 TABLES = ("summary", "efficiency", "throughput", "targets", "unit-rates", "learned")

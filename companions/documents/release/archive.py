@@ -8,11 +8,11 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from hpc_utils.publish.documents.build import build
-from hpc_utils.publish.documents.sets import read_context
 from hpc_utils.publish.report import bind
 from hpc_utils.records import atomic
 
+from ..build import build
+from ..sets import read_context
 from . import checklist, crate
 
 SUMS = "SHA256SUMS"

@@ -15,7 +15,6 @@ from hpc_utils.analyze import cost, points
 from hpc_utils.plural import counted
 from hpc_utils.publish import formatting
 from hpc_utils.publish.address import relative
-from hpc_utils.records import identity
 from hpc_utils.records.folder import read_json
 
 from .sets import ResultSet, SetItem, Sets, source_line
@@ -41,7 +40,11 @@ def rows(name: str, used: Sequence[SetItem], sets: Sets, root: Path) -> list[tup
         count = counted(len(runs), "run") if len(runs) else "no run"
         lines.append((f"Results: {alias}", f"{folder}{count}; values by chapter and fingerprint: {values}"))
         if len(runs):
-            facts = {"measured on": _hardware(runs), "with": _software(result_set, runs), "where": where(runs)}
+            facts = {
+                "measured on": _hardware(runs),
+                "with": _software(result_set, runs),
+                "where": formatting.where(runs),
+            }
             facts["took"] = _took(result_set, runs)
             if barred := int(points.barred(runs).sum()):
                 facts["barred"] = f"{counted(barred, 'run')}, of a shared machine or with more ranks than cores"
@@ -67,26 +70,6 @@ def _software(result_set: ResultSet, runs: pd.DataFrame) -> str:
         if versions := {version for record in records if (version := record["versions"].get(key))}:
             parts.append(f"{name} {' and '.join(sorted(versions))}")
     return ", ".join(parts)
-
-
-def where(runs: pd.DataFrame) -> str:
-    """`Slurm jobs 16 to 38, 41, 2026-11-24`, `directly on the machine, 2026-11-24`, or `imported, not measured here: v100`."""
-    if sets := identity.imported_sets(runs.hardware_id):
-        return f"imported, not measured here: {', '.join(sets)}"
-    dates = " to ".join(sorted({str(day)[:10] for day in (runs.started.min(), runs.started.max())}))
-    jobs = set(runs.job_id.dropna().astype(int))
-    if not jobs:
-        return f"directly on the machine, {dates}"
-    direct_runs = runs.job_id.isna().sum()
-    return f"Slurm jobs {ranges(jobs)}, {dates}" + (
-        f"; {counted(direct_runs, 'run')} directly on the machine" if direct_runs else ""
-    )
-
-
-def ranges(numbers: set[int]) -> str:
-    """`16 to 38, 41`."""
-    starts, ends = (sorted(number for number in numbers if number + step not in numbers) for step in (-1, 1))
-    return ", ".join(str(low) if low == high else f"{low} to {high}" for low, high in zip(starts, ends, strict=True))
 
 
 def _took(result_set: ResultSet, runs: pd.DataFrame) -> str:
@@ -141,5 +124,5 @@ def _basis(citation: SetItem, runs: set[int]) -> str:
     parts = [source_line([citation])]
     parts += [f"{counted(value.repeats, 'repeat')} at least"] if value.repeats else []
     parts += [f"unit {value.unit}"] if value.unit not in ("text", "count") else []
-    parts += [f"run{'s' * (len(runs) > 1)} {ranges(runs)}"] if runs else []
+    parts += [f"run{'s' * (len(runs) > 1)} {formatting.ranges(runs)}"] if runs else []
     return "; ".join([*parts, *value.files]) + "."

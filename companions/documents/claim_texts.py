@@ -6,12 +6,11 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from hpc_utils.analyze import claims
-from hpc_utils.analyze.claims import NOT_MEASURED, REFUTED, SUPPORTED, TOO_FEW, UNDECIDED
 from hpc_utils.publish import formatting
 from hpc_utils.publish.cells import UnknownCell
 
-from . import project
+from . import claims, project
+from .claims import NOT_MEASURED, REFUTED, SUPPORTED, TOO_FEW, UNDECIDED
 from .faults import Faults
 from .number_lint import typed
 from .sets import BuildContext, SetItem, Sets

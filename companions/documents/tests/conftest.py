@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from companions.documents import build
+from companions.documents.faults import DocumentError
+from companions.documents.sets import read_context
 from hpc_utils import paths
 from hpc_utils.publish.chapter import Chapter
-from hpc_utils.publish.documents import build, sets
-from hpc_utils.publish.documents.faults import DocumentError
 from hpc_utils.publish.plots import style
 from hpc_utils.publish.plots.chart import Chart
+from tests.publish.conftest import _own_style, execution, own_style, sets, words  # noqa: F401
 from tests.support import copy_runs
-
-from ..conftest import execution, own_style
 
 ROOT = Path(__file__).resolve().parents[3]
 REFERENCE = ROOT / "results/reference"
@@ -121,7 +121,7 @@ class Paper:
         return PAPER.count("\n") + 2
 
     def build(self, *names: str, check: bool = False, log=lambda line: None) -> list[Path]:
-        return build.build(sets.read_context(self.root, log=log), names, check=check)
+        return build.build(read_context(self.root, log=log), names, check=check)
 
     def faults(self, *names: str) -> list[str]:
         """What is wrong, a line each."""

@@ -21,14 +21,13 @@ from typing import NamedTuple
 from pydantic import Field, field_validator, model_validator
 
 from hpc_utils import toml_config
+from hpc_utils.analyze import ablation
+from hpc_utils.analyze.decide import Verdict, decide
+from hpc_utils.analyze.profiles.verdict import Bound, Certainty
+from hpc_utils.analyze.stats import Estimate
+from hpc_utils.analyze.value import Value
 from hpc_utils.plural import counted
 from hpc_utils.toml_config import Strict
-
-from . import ablation
-from .decide import Verdict, decide
-from .profiles.verdict import Bound, Certainty
-from .stats import Estimate
-from .value import Value
 
 SUPPORTED, REFUTED, UNDECIDED = "supported", "refuted", "undecided"
 TOO_FEW, NOT_MEASURED = "too few repeats", "not measured"

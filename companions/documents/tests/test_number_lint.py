@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import panflute as pf
 
-from hpc_utils.publish.documents import number_lint, pandoc
+from companions.documents import number_lint, pandoc
 
 REFUSED = [
     "It is 72 % faster.", "It is 72% faster.", "It is 72&nbsp;&#37; more.", "It is &#55;2 percent more.",

@@ -18,10 +18,10 @@ import pytest
 from click.testing import CliRunner
 from rocrate.rocrate import ROCrate
 
-from companions.release import checklist, crate
-from companions.release.archive import release
-from companions.release.checklist import Item
-from companions.release.crate import ReleaseRefused
+from companions.documents.release import checklist, crate
+from companions.documents.release.archive import release
+from companions.documents.release.checklist import Item
+from companions.documents.release.crate import ReleaseRefused
 from hpc_utils import paths, provenance
 from hpc_utils.cli import main
 from hpc_utils.publish import exports

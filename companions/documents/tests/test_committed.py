@@ -11,17 +11,17 @@ from pathlib import Path
 import pypdf
 import pytest
 
-from hpc_utils.publish.documents import build, sets
-from hpc_utils.publish.documents.faults import DocumentError
+from companions.documents import build, sets
+from companions.documents.faults import DocumentError
+from tests.support import pdf_text
 
 from .conftest import ROOT
-from .test_build import text
 
 PAGES = {
     "paper": range(5, 6), "proposal": range(6, 9), "slides": range(5, 6), "bottlenecks": range(2, 4), "summary": range(1, 2),
     "resnet18": range(4, 7),
 }  # fmt: skip
-said_by = functools.cache(text)  # the built PDFs are read twice
+said_by = functools.cache(pdf_text)  # the built PDFs are read twice
 LATEX = ("pdflatex", "-interaction=nonstopmode", "-halt-on-error")
 CLASSES = {"ieee": ("IEEEtran.cls", "IEEEtran.bst"), "acm": ("acmart.cls", "totpages.sty")}
 SHOWN = sorted(path.stem for path in (ROOT / "docs/pdf").glob("*.pdf"))
@@ -91,5 +91,5 @@ def test_the_paper_compiles_as_tex(built: Path, style: str) -> None:
     folder = built / "tex" / style
     for program, *options in (LATEX, ("bibtex",), LATEX, LATEX):
         tex(folder, program, *options)
-    said = text(folder / "paper.pdf")
+    said = pdf_text(folder / "paper.pdf")
     assert "??" not in said and "[?]" not in said

@@ -21,7 +21,7 @@ from hpc_utils.publish import cells, formatting
 from hpc_utils.publish.cells import UnknownCell
 
 from . import pandoc
-from .claims import ClaimTexts
+from .claim_texts import ClaimTexts
 from .faults import Faults, Source
 from .number_lint import CLASSES
 from .sets import NOT_MEASURED, SetItem, Sets, source_line

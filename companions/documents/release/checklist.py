@@ -12,14 +12,13 @@ from pathlib import Path
 from packaging.version import InvalidVersion, Version
 
 from hpc_utils import provenance, records
-from hpc_utils.analyze import claims
 from hpc_utils.publish import exports, formatting, staleness
-from hpc_utils.publish.documents import project
-from hpc_utils.publish.documents.build import build
-from hpc_utils.publish.documents.faults import DocumentError
-from hpc_utils.publish.documents.sets import ResultSet, Sets, read_context
 from hpc_utils.records.folder import read_json
 
+from .. import claims, project
+from ..build import build
+from ..faults import DocumentError
+from ..sets import ResultSet, Sets, read_context
 from . import crate
 from .crate import CITATION, REFERENCE, ReleaseRefused, result_sets
 

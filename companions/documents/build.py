@@ -18,7 +18,7 @@ from hpc_utils.plural import counted
 from hpc_utils.records import atomic
 from hpc_utils.toml_config import Strict
 
-from . import claims, colophon, number_lint, pandoc, project
+from . import claim_texts, colophon, number_lint, pandoc, project
 from .citations import Resolver, substitute
 from .faults import DocumentError, Fault, Faults, Source
 from .sets import BuildContext, SetItem, Sets
@@ -132,7 +132,7 @@ def _read(context: BuildContext, name: str) -> Document:
     try:
         source = Source((context.folder / entry.source).read_text("utf-8"), file, faults)
         bibliography = "\n".join(path.read_text("utf-8") for path in context.bibliography(entry))
-        texts = claims.judged(context, sets, faults) if "{{claim" in source.text else claims.ClaimTexts()
+        texts = claim_texts.judged(context, sets, faults) if "{{claim" in source.text else claim_texts.ClaimTexts()
         text, cells = substitute(source.text, file, sets, texts, faults)
         tree = pandoc.parse(text)
     except (OSError, UnicodeDecodeError, pandoc.PandocError) as error:

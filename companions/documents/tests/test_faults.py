@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from companions.documents import project
+from companions.documents.faults import DocumentError
 from hpc_utils import paths, records
 from hpc_utils.publish import exports
-from hpc_utils.publish.documents import project
-from hpc_utils.publish.documents.faults import DocumentError
 from hpc_utils.records.study import StudyRun
 
 from .conftest import PAPER, TOML, Paper

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from hpc_utils import paths
 from hpc_utils.plural import counted
-from hpc_utils.publish.documents import project
 from hpc_utils.records import atomic
 
+from .. import project
 from . import checklist
 from .crate import ReleaseRefused
 

@@ -6,12 +6,23 @@ from pathlib import Path
 
 import pytest
 
-from hpc_utils.analyze import claims
-from hpc_utils.analyze.claims import ClaimError
+from companions.documents import claims
+from companions.documents.claims import ClaimError
+from hpc_utils import paths
 from hpc_utils.analyze.value import Value
+from tests import pins
 
 GAIN = "avx512:speed-gains[step=bf16]"
 EQUAL = "avx512:speed-learnt.verdict[step=bf16]"
+STRONG = "workload=cnn precision={} kind=strong fixed_batch=512 scheme=ddp baseline=none layout=1x2"
+ALONE = "workload=cnn precision=bf16 parallel=none layout=1x1 device_batch=512 batch=512"
+LIMITS = paths.root() / "companions/limits/tests/pins.json"
+
+
+def of_limits(*condition: str) -> object:
+    """A condition on what the companion `limits` pins, if that is there."""
+    absent = pytest.mark.skipif(not LIMITS.exists(), reason="the companion limits was deleted")
+    return pytest.param(str(LIMITS.with_suffix("")), "model: errors", "held out", *condition, marks=absent)
 
 
 def value(number: float | str, low: float = float("nan"), high: float = float("nan"), **more) -> Value:
@@ -218,3 +229,25 @@ def test_a_missing_cell_is_a_fault_with_its_error(tmp_path: Path) -> None:
     lines = str(refused.value).splitlines()
     assert len(lines) == 2, "both conditions at once"
     assert f"claims.toml: bf16-speed.tests.1: near {GAIN} is another" in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "subject", "row", "quantity", "condition", "verdict"),
+    [
+        ("epyc-2core", "efficiency", STRONG.format("bf16"), "efficiency", "at_least = 0.7", claims.UNDECIDED),
+        ("epyc-2core", "efficiency", STRONG.format("fp32"), "efficiency", "at_least = 0.7", claims.SUPPORTED),
+        ("epyc-2core", "precision gain", ALONE, "gain", "at_least = 1.4", claims.SUPPORTED),
+        ("epyc-avx512", "optimization-cpu: best", "all", "gain", "at_least = 3.0", claims.UNDECIDED),
+        ("epyc-avx512", "optimization-cpu: gains", "step=bf16", "marginal", "at_least = 1.2", claims.SUPPORTED),
+        ("epyc-avx512", "optimization-cpu: gains", "step=compile", "marginal", "at_most = 1.0", claims.SUPPORTED),
+        ("epyc-avx512", "optimization-resnet-cpu: best", "all", "gain", "at_least = 1.8", claims.UNDECIDED),
+        of_limits("median_error", "at_most = 0.05", claims.UNDECIDED),
+        of_limits("worst_error", "at_most = 0.1", claims.REFUTED),
+    ],
+)
+def test_the_verdicts_on_pinned_numbers_stay(
+    judge, name: str, subject: str, row: str, quantity: str, condition: str, verdict: str
+) -> None:
+    found = pins.read(name)[subject][row]
+    number, low, high = found[quantity]
+    assert judge(condition, value(number, low, high, repeats=found["repeats"])).verdict == verdict

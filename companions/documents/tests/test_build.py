@@ -14,16 +14,11 @@ from pathlib import Path
 import pypdf
 import pytest
 
+from companions.documents.faults import DocumentError
 from hpc_utils import provenance
-from hpc_utils.publish.documents.faults import DocumentError
+from tests.support import pdf_text
 
 from .conftest import PAPER, ROOT, Paper
-
-
-def text(path: Path) -> str:
-    """What a PDF says, on one line."""
-    said = " ".join(page.extract_text() for page in pypdf.PdfReader(path).pages)
-    return re.sub(r"\s+", " ", said.replace("\u00a0", " ").replace("\u202f", " "))
 
 
 def alternatives(path: Path) -> set[str]:
@@ -42,7 +37,7 @@ def built(_made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_text_has_values_in_every_form_and_place(built: Path) -> None:
-    said = text(built / "paper.pdf")
+    said = pdf_text(built / "paper.pdf")
     for part in (
         "72.3 % [64.1, 80.7] of the ideal", "Two ranks reach 72.3 %, between 64.1 % and 80.7 %, in 3 repeats",
         "A link gives 9.40 GB/s. What limits is communication", "9.40 GB/s (a single run)", "How efficient 4 runs are",
@@ -58,9 +53,9 @@ def test_the_colophon_lists_the_resources(paper: Paper) -> None:
     """In the list of numbers and the PDF's properties; in a paper it takes no page, in a report it does."""
     paper.say("Elsewhere: {{rehearsal:efficiency[world_size=2]}}.")
     paper.build("paper")
-    said = text(paper.folder / "build/paper-numbers.pdf")
+    said = pdf_text(paper.folder / "build/paper-numbers.pdf")
     about = pypdf.PdfReader(paper.folder / "build/paper.pdf").metadata.subject.replace("\u00a0", " ")
-    assert "Colophon" in said and "Colophon" not in text(paper.folder / "build/paper.pdf")
+    assert "Colophon" in said and "Colophon" not in pdf_text(paper.folder / "build/paper.pdf")
     for part in (
         "Results: laptop", "Results: rehearsal", "PyTorch 2.13.0", "AMD EPYC (4 runs)", "Slurm jobs 41, 45, 57, 75",
         "device-hours", "core-hours of processors", "energy not known", "hpc paper paper",
@@ -80,7 +75,7 @@ def test_each_number_leads_to_its_row_and_the_executed_chapter(built: Path) -> N
     led = {link.partition("nameddest=")[2] for link in links("paper.pdf") if link.startswith("paper-numbers.pdf#")}
     assert led == {"number:laptop:efficiency[world_size=2]", "number:laptop:study.complete", "number:laptop:link.bandwidth", "number:laptop:limits.what"}  # fmt: skip
     assert led <= rows.keys()
-    said = text(built / "paper-numbers.pdf")
+    said = pdf_text(built / "paper-numbers.pdf")
     assert "laptop:efficiency[world_size=2] 72.3 % [64.1, 80.7] Strong-scaling efficiency of two ranks." in said
     assert "10 Gbit/s a setting of the experiments; paper/paper.md:" in said
     files = [link for link in links("paper-numbers.pdf") if "://" not in link]
@@ -95,7 +90,7 @@ def test_a_document_alone_has_its_numbers_with_all_runs_beside_it(paper: Paper) 
         (row,) = csv.DictReader(file)
     assert (row["value"], row["low"], row["high"], row["results"]) == ("0.723", "0.641", "0.807", "sets/laptop")
     assert row["name"] == "laptop:efficiency[world_size=2]" and row["runs"].split() == ids
-    said = text(paper.folder / "build/slides-numbers.pdf")
+    said = pdf_text(paper.folder / "build/slides-numbers.pdf")
     assert "runs 1 to 4;" in said and all(f"{number}. {run}" in said for number, run in enumerate(ids, 1))
     paper.put("# {{unknown.cell}}\n", "slides.md")
     assert paper.faults("slides")
@@ -114,7 +109,7 @@ def test_same_sources_same_bytes(paper: Paper, tmp_path: Path) -> None:
 def test_slides_are_wide_and_one_for_each_heading(built: Path) -> None:
     (page,) = pypdf.PdfReader(built / "slides.pdf").pages  # with title and authors above
     assert page.mediabox.width / page.mediabox.height == pytest.approx(16 / 9, rel=0.01)
-    assert "What limits" in page.extract_text() and "Source: chapter 03_scaling" in text(built / "slides.pdf")
+    assert "What limits" in page.extract_text() and "Source: chapter 03_scaling" in pdf_text(built / "slides.pdf")
     assert page["/Resources"].get("/XObject"), "a figure that was not found would leave its frame empty"
 
 
@@ -138,7 +133,7 @@ Nothing []{{.cell n=99}} here.
     assert (
         pypdf.PdfReader(paper.folder / "build/paper.pdf").metadata.title.replace("\u00a0", " ") == "Reaching 72.3 %"
     )
-    said = text(paper.folder / "build/paper.pdf")
+    said = pdf_text(paper.folder / "build/paper.pdf")
     for part in (
         "2 At 64.1 %", "See 9.40 GB/s", "The study\u2019s authors", "2020\u2019s Annex", "Source: drawn by us.", "- minus",
         "Nothing here.",
@@ -158,7 +153,7 @@ def test_claims_print_their_verdicts(paper: Paper) -> None:
     paper.put(f"{PAPER}\nWe say: {{{{claim:efficient}}}}.\n\n{{{{claims}}}}\n")
     logged: list[str] = []
     paper.build("paper", log=logged.append)
-    said = text(paper.folder / "build/paper.pdf")
+    said = pdf_text(paper.folder / "build/paper.pdf")
     support = (
         "Two ranks reach at least 50 % (the data support it: 72.3 % [64.1, 80.7], at least 50 % claimed, 3 repeats)"
     )
@@ -212,7 +207,7 @@ def test_what_a_planned_set_lacks_is_not_measured(paper: Paper, folder: str) -> 
     )
     logged: list[str] = []
     paper.build("mine", log=logged.append)
-    said = text(paper.folder / "build/mine.pdf")
+    said = pdf_text(paper.folder / "build/mine.pdf")
     two, missing = ("72.3 % [64.1, 80.7]", 3) if folder == "sets/laptop" else ("[not measured]", 4)
     assert f"Two ranks reach {two}, four [not measured] (Figure 1, Table 1)" in said
     assert said.count("not measured") == missing and "Figure 1. Later." in said and "Table 1. Others." in said

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 
 import pytest
+from click.testing import CliRunner
 
+from companions.documents import project
+from companions.documents.sets import ResultSet, Sets
 from hpc_utils import paths
+from hpc_utils.cli import main
 from hpc_utils.publish import exports, formatting
-from hpc_utils.publish.documents import project
-from hpc_utils.publish.documents.sets import ResultSet, Sets
 
 ROOT = paths.root()
 FOLDERS = project.read_project(ROOT / "paper/paper.toml").sets
@@ -43,6 +45,13 @@ def test_the_example_is_rendered_as_shown() -> None:
     assert f"`{{{{{example}}}}}` | {shown('value')}: " in text("paper/README.md")
     assert f"| {shown('interval')}, or" in text("paper/README.md")
     assert f'gets "{shown("interval")}"' in " ".join(text("docs/quickstart.md").split())
+
+
+def test_the_list_of_what_can_be_cited_names_a_set_by_its_alias() -> None:
+    values = CliRunner().invoke(main, ["paper", "--values", "laptop:laptop-eff*"]).stdout
+    assert values.startswith("laptop:laptop-efficiency")
+    refused = CliRunner().invoke(main, ["paper", "--values", "efficency"])
+    assert refused.exit_code == 2 and "no table or figure matches 'efficency'" in refused.stderr
 
 
 def test_the_aliases_of_sets_agree_with_their_folders() -> None:

@@ -18,15 +18,15 @@ import pytest
 from click.testing import CliRunner, Result
 from matplotlib.figure import Figure
 
-from companions.drafts import document
+from companions.documents import draft
 from hpc_utils import cli, paths, records
 from hpc_utils.analyze import cost, scaling
 from hpc_utils.publish.chapter import Chapter
 from hpc_utils.publish.plots.chart import Chart
 from tests.publish.conftest import execution
-from tests.publish.documents.conftest import PROJECT, REFERENCE, ROOT
-from tests.publish.documents.test_build import text
-from tests.support import copy_runs
+from tests.support import copy_runs, pdf_text
+
+from .conftest import PROJECT, REFERENCE, ROOT
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_the_page_of_a_real_study(root: Path) -> None:
     typed = re.sub(r"\{\{.*?\}\}|\]\(.*?\)\{.*?\}|fp32|bf16|95\\ % \w*\s?intervals", "", source)
     assert not re.search(r"\d", typed), "each number is cited"
     assert len(pdf(root, "my-page").pages) == 1
-    shown = text(root / "paper/build/my-page.pdf")
+    shown = pdf_text(root / "paper/build/my-page.pdf")
     assert all(part in shown for part in ("Figure 1.", "Table 1. The targets", "Source: chapter 06_paper_figures"))
     assert re.search(
         r"strong scaling in \w+ reaches [\d ]+ samples/s \[.*\] with an efficiency of [\d.]+ % \[", shown
@@ -88,16 +88,24 @@ def test_the_document_in_the_readme_is_whole(root: Path) -> None:
     (root / "paper/my-page.md").write_text(blocks["markdown"])
     pdf(root, "my-page")
     promised = re.search(r'with the sentence "(.*?)"', (ROOT / "paper/README.md").read_text(), re.S)[1]
-    assert promised.replace("\n", " ") in text(root / "paper/build/my-page.pdf")
+    assert promised.replace("\n", " ") in pdf_text(root / "paper/build/my-page.pdf")
 
 
 def test_a_study_on_one_rank_has_a_page_about_its_throughput(root: Path, study: Path) -> None:
     done = paper("new", "alone", "--study", "laptop")
     assert done.exit_code == 0, done.output
     pdf(root, "alone")
-    shown = text(root / "paper/build/alone.pdf")
+    shown = pdf_text(root / "paper/build/alone.pdf")
     assert "Throughput (samples/s)" in shown and "Figure 1. Throughput." in shown and "Efficiency" not in shown
     assert "not complete: 18" in " ".join(shown.split())
+
+
+def test_a_page_has_the_tokens_and_every_metric(root: Path, words: Path) -> None:
+    shutil.copytree(words, root / "results")
+    assert paper("new", "words").exit_code == 0
+    pdf(root, "words")
+    page = (root / "paper/words.md").read_text()
+    assert page.count("words-unit-rates.value") == 1 and page.count("words-learned.value") == 3
 
 
 def test_only_runs_of_its_own_study_make_a_page_stale(root: Path, study: Path) -> None:
@@ -149,12 +157,12 @@ def test_every_template_fills_from_a_set_and_builds(root: Path) -> None:
     plan.figure(Chart(Figure(figsize=(7, 2)), pd.DataFrame({"month": [1]}), "gantt", "The plan.").of(()))
     execution(results, "07_proposal", plan.close())
     pages = {"paper": range(4, 7), "proposal": range(6, 9), "proposal-500": range(6, 9), "pitch": range(5, 6)}
-    assert {"page", *pages} == document.TEMPLATES.keys()
+    assert {"page", *pages} == draft.TEMPLATES.keys()
     for template in pages:
         assert paper("new", f"my-{template}", "--template", template).exit_code == 0
     done = paper(*(f"my-{template}" for template in pages))
     assert done.exit_code == 0, done.output
-    said = {template: text(root / f"paper/build/my-{template}.pdf") for template in pages}
+    said = {template: pdf_text(root / f"paper/build/my-{template}.pdf") for template in pages}
     for template, length in pages.items():
         assert len(pypdf.PdfReader(root / f"paper/build/my-{template}.pdf").pages) in length, template
         assert "72.5 % [66.0, 79.6]" in said[template] and "not measured" in said[template]
@@ -185,15 +193,15 @@ def test_the_numbers_of_a_text_are_of_one_variant_which_it_names(root: Path, stu
         assert set(re.findall(r"norm=(\w+)", source)) == {"post"} and "with norm = [post]{.setting}" in source
     assert "nan" not in (root / "paper" / paper_of("page", "my-")).read_text()
     pdf(root, "my-paper")
-    assert "norm target precision" in " ".join(text(root / "paper/build/my-paper.pdf").split())
+    assert "norm target precision" in " ".join(pdf_text(root / "paper/build/my-paper.pdf").split())
 
 
 def test_a_draft_about_a_script_claims_nothing_of_the_compendium_s_loop(root: Path, study: Path, monkeypatch) -> None:
-    ours = [(root / f"paper/{paper_of(template)}").read_text() for template in document.TEMPLATES]
+    ours = [(root / f"paper/{paper_of(template)}").read_text() for template in draft.TEMPLATES]
     loaded = records.load(study, study="laptop")
     of_script = replace(loaded, runs=loaded.runs.assign(workload="mine.py"))
     monkeypatch.setattr(records, "load", lambda *arguments, **options: of_script)
-    theirs = [(root / f"paper/{paper_of(template, 'script-')}").read_text() for template in document.TEMPLATES]
+    theirs = [(root / f"paper/{paper_of(template, 'script-')}").read_text() for template in draft.TEMPLATES]
     claims = ("training notebook", "test sample", "A notebook is the job", "checkpoint before")
     assert not any(re.search(r"[^\n]\n::: \{", text) for text in ours + theirs), "a box stands alone"
     for claim in claims:
@@ -216,7 +224,7 @@ def test_a_set_of_several_studies_has_a_draft(root: Path) -> None:
 
 
 def test_calculations_by_hand_add_up() -> None:
-    source = (document.FOLDER / "proposal.md.j2").read_text()
+    source = (draft.FOLDER / "proposal.md.j2").read_text()
     (product,) = re.findall(r"(\[3\]\{\.plan\} nodes.*?)=\s*\[([\d.]+)\]", source, re.S)
     assert math.prod(map(float, re.findall(r"\[([\d.]+)", product[0]))) == float(product[1])
     rows = [re.findall(r"\[([\d.]+)\]\{\.plan\}", line) for line in source.splitlines()]

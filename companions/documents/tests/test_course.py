@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from companions.release import course
+from companions.documents.release import course
 from hpc_utils.cli import main
 
 

@@ -1,3 +1,0 @@
-"""Fixtures of the core's tests."""
-
-from tests.publish.conftest import sets  # noqa: F401
