@@ -38,7 +38,7 @@ _CITATION = re.compile(
 )
 # A unit typed behind a cell, which prints its own.
 _UNIT = re.compile(
-    r"[\s\u00a0\u202f]*(%|‰|(?:ms|µs|us|ns|s|min|h|[kMGTP]?(?:i?B|bit|flop)(?:/s)?|[km]?Wh?|EUR)(?![\w-]))"
+    r"[\s\u00a0\u202f]*(%|‰|per\s?cent\b|(?:node|core|device|[GC]PU)[\s-]hours?\b|(?:ms|µs|us|ns|s|min|h|[kMGTP]?(?:i?B|bit|flop)(?:/s)?|[km]?Wh?|EUR)(?![\w-]))"
 )
 
 

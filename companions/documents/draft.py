@@ -17,7 +17,7 @@ from typing import Any
 import pandas as pd
 
 from hpc_utils import paths, records
-from hpc_utils.analyze import anomalies, scaling
+from hpc_utils.analyze import anomalies, budget, scaling
 from hpc_utils.publish import cells, exports, formatting
 from hpc_utils.publish.exports import Exports, Item
 from hpc_utils.records import atomic, identity
@@ -67,6 +67,14 @@ class Row:
     def relative(self) -> str:
         """`, relative to DDP on one rank`: what an efficiency is against, where that is not one process without a group."""
         return scaling.relative(self.fields.get("baseline", "none"))
+
+    @property
+    def base(self) -> dict[str, Any]:
+        """What the row of T(1) of an efficiency has: one rank with the scheme and, of strong scaling, the batch of its baseline."""
+        fields = self.fields
+        batch = fields.get("batch") if fields.get("kind") in ("strong", "weak") else None
+        known = {"parallel": fields.get("baseline"), "global_batch": batch}
+        return {"world_size": 1} | {name: value for name, value in known.items() if value is not None}
 
     def equal(self, other: Row) -> int:
         """How many of workload, precision and settings are as in `other`."""
@@ -134,6 +142,14 @@ class Cited:
         return next((full_name for full_name in full if full_name in exported_names), full[-1])
 
 
+def _bases(exported: Exports) -> str:
+    """What the bases in the exported table of resources mean, in a sentence."""
+    if "plan-resources" not in exported.tables:
+        return ""
+    named = " ".join(exported.frame("plan-resources").Basis.astype(str))
+    return "; ".join(f"*{basis}*: {meaning}" for basis, meaning in budget.BASES.items() if basis in named)
+
+
 def write_draft(root: Path, results: Path, name: str, study: str = "", template: str = "page") -> Path:
     """Write `paper/NAME.md` about `study` of the set `results`, and add it to paper.toml.
 
@@ -171,7 +187,8 @@ def write_draft(root: Path, results: Path, name: str, study: str = "", template:
     elif not study and len(several := records.studies(results)) == 1:
         study = several[0].name
     about = records.read_study(study, results).about if study else ""
-    runs = records.load(results, study=study or None).runs
+    loaded = records.load(results, study=study or None)
+    runs = loaded.runs
     imported = identity.imported_sets(runs.hardware_id)
     is_script = runs.workload.astype(str).str.endswith(".py").any()
     content = {}
@@ -184,7 +201,8 @@ def write_draft(root: Path, results: Path, name: str, study: str = "", template:
     )  # fmt: skip
     text = environment.get_template(chosen["file"]).render(
         chosen.get("values", {}), name=name, alias=alias, study=study, title=study or results.name,
-        cited=Cited(alias, study, exported), imported=imported, is_script=is_script,
+        cited=Cited(alias, study, exported), imported=imported, is_script=is_script, has_repeats=runs.repeat.nunique() > 1,
+        devices=runs.device_name.nunique(), unfinished=len(loaded.unfinished), bases=_bases(exported),
         source=about or f"Imported: {', '.join(imported)}", **content,
     )  # fmt: skip
     entry = f'\n[document.{name}]\nsource = "{name}.md"\ntemplate = "{chosen["kind"]}"\nsets = ["{alias}"]\n'

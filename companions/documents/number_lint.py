@@ -27,16 +27,17 @@ _NUMBER = r"\d+(?:[.,\u202f]\d+)*"
 _UNIT = (
     r"%|‰|×|(?:per\s?cent|percent|points?|times|-?fold|x)\b|(?:[kMGTPµmun]?s|min|h|hours?|minutes?|(?:milli|micro)?seconds?)\b"
     r"|[kMGTP]?i?(?:B|bit|flops?|FLOPS?)(?:/s)?\b|(?:samples|images|steps|tokens)(?:/s|\s+(?:a|per)\s+second)\b|[kM]?(?:W|Wh|J)\b|EUR\b|[€$]"
+    r"|(?:(?:million|thousand)\s)?(?:node|core|device|[GC]PU)[\s-](?:hours?|h)\b"
 )
 _WORDS = "two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety|hundred|thousand"
 _MORE = "faster|slower|quicker|more|less|longer|shorter|larger|smaller|higher|lower|cheaper|better|worse"
 _QUANTITY = "gains?|speed-?ups?|throughputs?|efficiency|efficiencies|factors?"
 _TYPED = re.compile(
     rf"(?<![\w.-])(?!9[059]\s%\s+(?:confidence|(?:\w+\s+)?intervals?)\b){_NUMBER}[\s\u00a0-]*(?:{_UNIT})"
-    rf"|\b(?:{_QUANTITY})\s*(?:of|is|was|are|were|=|:)\s*(?:about\s+)?{_NUMBER}",
+    rf"|\b(?:{_QUANTITY})\s*(?:of|is|was|are|were|=|:)\s*(?:about\s+)?(?:{_NUMBER}|(?:{_WORDS})\b)",
 )
 _SPELLED = re.compile(
-    rf"\b(?:{_WORDS})(?:[\s-](?:{_WORDS}))*[\s-]*(?:percent|per\s?cent|times|fold|seconds?|hours?|minutes?)\b"
+    rf"\b(?:{_WORDS})(?:[\s-](?:{_WORDS}))*[\s-]*(?:percent|per\s?cent|times|fold|seconds?|(?:(?:node|core|device|[GC]PU)[\s-])?hours?|minutes?)\b"
     rf"|\b(?:twice|thrice|half|double|triple)\s+(?:as|the|that|of|{_MORE}|{_QUANTITY}|speed|time)\b"
     rf"|\b(?:doubl|tripl|quadrupl)(?:es|ed)\b|\bhal(?:ves|ved)\b|\border\s+of\s+magnitude\b"
     rf"|\b(?:a|one|two|three)[\s-](?:third|quarter|tenth)s?\s+(?:of\s+the|{_MORE})\b|\bfactors?\s+of\s+(?:{_WORDS})\b",
