@@ -64,8 +64,8 @@ class Devices:
         straggler: the rank they wait for; None likewise, or if no rank waits.
         shares: of each device's span, summed over the devices; None: not known.
             busy: any work. computing: compute kernels. unknown: work of unknown kind.
-            exposed: communication and nothing computed; where collectives are matched, it falls into
-                wire: in transfer, sends and receives included, and waiting: for other ranks.
+            exposed: communication and nothing computed; it falls into wire: in transfer, waiting: for other ranks, and unseparated:
+                where no collectives are matched, as sends and receives are not.
             loader: idle while the host waits for data. outside: idle between steps; remaining: idle otherwise, of which
                 longest: in each device's longest gap, late: before its work was launched, short: in short gaps,
                 short_late: both, and returned: both, behind a copy to the host (see `breakdown`).
@@ -96,10 +96,13 @@ class Devices:
         columns |= {name: [part[column] for part in self.parts] for name, column in _SHARES.items()}
         self.shares = {"wire": None, "waiting": None}
         self.shares |= {name: self._share(column) for name, column in columns.items()}
+        self.shares["unseparated"] = self.shares["exposed"]
         if matched:
-            waited = [collectives.exposed(timeline, matched, column)[1] for column, timeline in enumerate(timelines)]
-            self.shares["waiting"] = self._share(waited)
-            self.shares["wire"] = self.shares["exposed"] - self.shares["waiting"]
+            separated = [collectives.exposed(timeline, matched, column) for column, timeline in enumerate(timelines)]
+            wire, waiting = np.transpose(separated)
+            exposed = [part["exposed_communication_ns"] or 0 for part in self.parts]
+            split = {"wire": wire, "waiting": waiting, "unseparated": exposed - wire - waiting}
+            self.shares |= {name: self._share(column.tolist()) for name, column in split.items()}
         launches = [timeline.ops.launched[timeline.ops.launched >= 0] for timeline in timelines]
         self.replayed = self.shares["unknown"] > 0 or any(  # traced whole
             len(launched) > MANY * len(np.unique(launched)) for launched in launches
@@ -209,6 +212,9 @@ class Devices:
             percent("kernels with few operations a byte", self.class_share(FEW_OPERATIONS), "<", LOW_INTENSITY),
             Evidence("pageable copies", sum(part["pageable_copies"] or 0 for part in self.parts), "copies"),
         ]
+        if self.matched is not None and shares["unseparated"]:
+            words = "exposed, transfer and waiting not separated"
+            rows.append(percent(words, shares["unseparated"], "<", LIMITS["unseparated"]))
         if straggler is not None:
             last = f"{straggler.label} is the last one, of {straggler.of} {straggler.per}s"
             rows.append(Evidence(last, straggler.last, "times"))

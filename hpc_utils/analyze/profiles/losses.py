@@ -50,12 +50,12 @@ ALL_RANKS = (Advice("give the profiles of all ranks", "separates transfer from w
 
 
 def communication(devices: Devices) -> Loss | None:
-    shares = devices.shares
-    if devices.matched is not None:
-        return communicating(shares["wire"], sending(shares["wire"], devices))
-    why = "transfer and waiting are not separated: that takes the collectives of several ranks"
-    advice = [*ALL_RANKS * (len(devices.timelines) == 1), *sending(shares["exposed"] or 0.0, devices)]
-    return communicating(shares["exposed"] or 0.0, advice, Doubt(0.7, why))
+    wire, unseparated, exposed = (devices.shares[name] or 0.0 for name in ("wire", "unseparated", "exposed"))
+    if wire >= unseparated:
+        return communicating(wire, sending(wire, devices))
+    why = "transfer and waiting are not separated: that takes the same collectives of several ranks"
+    advice = [*ALL_RANKS * (len(devices.timelines) == 1), *sending(exposed, devices)]
+    return communicating(unseparated, advice, Doubt(0.7, why))
 
 
 def communicating(share: float, advice: Sequence[Advice], *doubts: Doubt) -> Loss | None:
@@ -242,8 +242,6 @@ def working(devices: Devices, measured: Counters | None) -> Loss:
     if by_counters is not None and measured.efficiency <= EFFICIENCY:
         doubts.append(Doubt(0.8, SLOW_KERNELS))
     limits = [(shares[name], limit) for name, limit in LIMITS.items()] + [(1 - shares["busy"], 1 - UTILISATION)]
-    if devices.matched is None:
-        limits.append((shares["exposed"], EXPOSED))
     margin = within(limits)
     if shares["computing"] < UTILISATION:
         return balanced(devices, margin, doubts)

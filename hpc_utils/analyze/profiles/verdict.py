@@ -39,7 +39,8 @@ CHANCE = 0.01  # probability that a rank is last so often by chance; below it, i
 
 # The most that each share of `devices.Devices` should be.
 LIMITS = {
-    "wire": EXPOSED, "waiting": WAITING, "loader": LOADER, "outside": LOADER, "copies": COPIES, "moves": EXPOSED,
+    "wire": EXPOSED, "unseparated": EXPOSED, "waiting": WAITING, "loader": LOADER, "outside": LOADER, "copies": COPIES,
+    "moves": EXPOSED,
 }  # fmt: skip
 
 HIGH, MEDIUM = 0.75, 0.4  # least confidence of these words

@@ -228,6 +228,24 @@ def test_wire_and_waiting_are_not_added_up() -> None:
     assert found.reason.index("computing 7") < found.reason.index("exposed communication 2")
 
 
+def test_only_matched_collectives_are_transfer() -> None:
+    """Sends wait for 4 of 10 ms in a pipeline, an all-reduce transfers for 0.2; or one rank recorded twice as many steps."""
+    send = {"name": "ncclDevKernel_SendRecv"}
+    stages = ((6000, 9780), (20, 4000), (9780, 9980)), ((20, 5800), (5800, 9780), (9780, 9980))
+    pipeline = [
+        run((*work, COMPUTE), (*sending, COMMUNICATION, send), (*reducing, COMMUNICATION), rank=rank, world_size=2)
+        for rank, (work, sending, reducing) in enumerate(stages)
+    ]
+    longer = [_waiting(1, 2)[0], _waiting(1, 2, steps=5)[1]]
+    for ranks in (pipeline, longer):
+        found = judged(*ranks)
+        assert value(found, "exposed transfer") < 5
+        assert value(found, "exposed, transfer and waiting not separated") > 10
+        assert "in transfer" not in found.reason
+    assert judged(*pipeline).bound == Bound.COMMUNICATION
+    assert not any("not separated" in one.name for one in judged(*_waiting(1, 2)).evidence)
+
+
 def test_of_two_losses_the_larger_one_is_the_verdict() -> None:
     near = judged(run((3500, 6000, COMPUTE), (6000, 9980, COMMUNICATION), marks=((0, 3450, "data"),)))
     assert near.bound == Bound.COMMUNICATION and value(near, "loader idle") > 10
