@@ -19,7 +19,7 @@ from .losses import ALL_RANKS, LOSSES, SLOW_KERNELS, communicating, waiting_for_
 from .phases import PARTS, Phase
 from .readers import Reports
 from .remedies import DECODED, HIDING, IF_FP32, NO_SYNC, ON_DEVICE, SIXTEEN, TF32, WORKERS
-from .timeline import NO_KERNELS, Timeline, world
+from .timeline import NO_KERNELS, Timeline, require_one_run, world
 from .verdict import (
     EFFICIENCY,
     EXPOSED,
@@ -95,6 +95,7 @@ def _judge(reports: Reports) -> Verdict:
     measured = None if reports.kernels is None else Counters(reports.kernels)
     remarks = list(dict.fromkeys(remark for timeline in reports.timelines for remark in timeline.remarks))
     if reports.worked:
+        require_one_run(reports.worked)
         return _by_devices(reports, measured, remarks)
     if reports.phases and any(reports.phases.values()):
         return _by_phases(reports, measured, remarks)
@@ -149,7 +150,7 @@ def _doubts(devices: Devices, timelines: Sequence[Timeline]) -> list[Doubt]:
         Doubt(0.85 if size > profiled else 1.0, f"{profiled} of {counted(size, 'rank')}"),
     ]
     if len(timelines) > profiled:
-        doubts.append(Doubt(0.5, "several profiles of one rank are judged together: are they of one run?"))
+        doubts.append(Doubt(0.5, "several processes of unknown rank share a device"))
     if devices.shares["exposed"] is None:
         doubts.append(Doubt(0.7, "communication was not recorded"))
     if devices.shares["loader"] is None:

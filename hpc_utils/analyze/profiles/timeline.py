@@ -5,6 +5,7 @@ Plain NumPy: a trace may hold ten million kernels, and `hpc explain --json` answ
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -140,6 +141,33 @@ def world(timelines: Iterable[Timeline]) -> tuple[int, int]:
     timelines = list(timelines)
     profiled = len({timeline.place for timeline in timelines})
     return profiled, max([profiled, *(timeline.world_size or 1 for timeline in timelines)])
+
+
+def require_one_run(timelines: Sequence[Timeline]) -> None:
+    """Raises ProfileError, with two of the files, if these, which worked and are in the order of their ranks, are of
+    several runs or windows."""
+    for one, other in itertools.pairwise(timelines):
+        if one.source != other.source and (reason := _apart(one, other)):
+            raise ProfileError(
+                f"{one.source} and {other.source} {reason}: give one run's profiles of the same steps, a file a rank "
+                "(rank0.json, rank1.json)"
+            )
+
+
+def _apart(one: Timeline, other: Timeline) -> str:
+    """Why these are not of one run; "": they may be."""
+    if one.rank == other.rank:
+        return "do not tell their ranks" if one.rank is None else f"are both of rank {one.rank}"
+    if other.rank is None:
+        return f"are of rank {one.rank} and of an unknown one"
+    for name in ("world_size", "device_name"):
+        values = [getattr(timeline, name) for timeline in (one, other)]
+        if all(values) and values[0] != values[1]:
+            return f"differ in {name} ({values[0]} and {values[1]})"
+    windows = sorted((timeline.ops.start[0], timeline.ops.end.max()) for timeline in (one, other))
+    return (
+        "were recorded one after the other" if one.aligned and other.aligned and windows[0][1] < windows[1][0] else ""
+    )
 
 
 def coded(texts: Iterable[str]) -> tuple[np.ndarray, tuple[str, ...]]:

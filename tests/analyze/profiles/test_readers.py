@@ -118,16 +118,40 @@ def test_an_export_stands_for_its_report(tmp_path: Path) -> None:
         assert {one.source for one in readers.gather(given).timelines} == {str(tmp_path / "a.sqlite")}
 
 
-def test_two_files_of_one_rank_are_reported_and_files_without_one_are_each_another(tmp_path: Path) -> None:
-    for name in ("rank0-a.json", "rank0-b.json"):
-        write(tmp_path / name, made.trace([kernel("k", start, 1) for start in range(5)]))
-    both, one = (judge(readers.gather([path])).confidence for path in (tmp_path, tmp_path / "rank0-a.json"))
-    assert 0 < both < one
+RANK0 = {"distributedInfo": {"rank": 0, "world_size": 2}}
+H100 = {"deviceProperties": [{"id": 0, "name": "NVIDIA H100"}]}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        RANK0,
+        {},
+        {"distributedInfo": {"rank": 1, "world_size": 4}},
+        {"distributedInfo": {"rank": 1, "world_size": 2}, "deviceProperties": [{"id": 0, "name": "Tesla V100"}]},
+        {"distributedInfo": {"rank": 1, "world_size": 2}, "baseTimeNanoseconds": 2 * 10**18},
+    ],
+    ids=["same rank", "no rank", "world", "device", "time"],
+)
+def test_files_of_different_runs_are_refused_by_name(tmp_path: Path, other: dict) -> None:
+    first = RANK0 | H100 | {"baseTimeNanoseconds": 10**18}
+    work = [kernel("k", start, 1) for start in range(5)]
+    files = [write(tmp_path / f"{n}.json", made.trace(work, **head)) for n, head in enumerate((first, other))]
+    with pytest.raises(ProfileError, match=r"0\.json and .*1\.json"):
+        judge(readers.gather(files))
+    same = {"distributedInfo": {"rank": 1, "world_size": 2}, "baseTimeNanoseconds": 10**18}
+    write(files[1], made.trace(work, **H100 | same))
+    assert judge(readers.gather(files)).confidence > 0
+
+
+def test_files_without_a_rank_are_each_another_and_not_judged_together(tmp_path: Path) -> None:
     for name in "ab":
-        (tmp_path / f"rank0-{name}.json").rename(tmp_path / f"{name}.json")
+        write(tmp_path / f"{name}.json", made.trace([kernel("k", start, 1) for start in range(5)]))
     found = readers.gather([tmp_path]).timelines
     assert world(found) == (2, 2)
     assert [part["communication_ns"] for part in breakdowns(found)] == [None, None], "unknown, not zero"
+    with pytest.raises(ProfileError, match=r"a\.json and .*b\.json"):
+        judge(readers.gather([tmp_path]))
 
 
 def test_what_is_no_profile_is_refused(tmp_path: Path) -> None:
