@@ -24,9 +24,11 @@ from .verdict import (
     LOW_INTENSITY,
     MANY,
     UTILISATION,
+    Advice,
     Evidence,
     percent,
     rounded,
+    saving,
 )
 
 if TYPE_CHECKING:
@@ -73,6 +75,7 @@ class Devices:
             updating, zeroing: idle while the host is in the optimizer, and in its zero_grad.
             copies: copies to the device, and nothing else; pageable: of these, from memory that is not known to be pinned.
             moves: other memory operations, and nothing else.
+        delays: the share of the time that ranks wait for others, or may.
         replayed: whether CUDA graphs start most of the work: more than `MANY` operations a launch.
         kernels: compute kernels, of the device with fewest. median_kernel: ns, of compute kernels.
         kernel_ns: of compute kernels by name.
@@ -94,6 +97,7 @@ class Devices:
         pageable = [_alone(ops, (ops.copy == TO_DEVICE) & (ops.pageable != 0)) for ops in all_ops]
         columns = {"copies": copies, "moves": moves, "pageable": pageable}
         columns |= {name: [part[column] for part in self.parts] for name, column in _SHARES.items()}
+        self.delays = 0.0
         self.shares = {"wire": None, "waiting": None}
         self.shares |= {name: self._share(column) for name, column in columns.items()}
         self.shares["unseparated"] = self.shares["exposed"]
@@ -103,6 +107,7 @@ class Devices:
             exposed = [part["exposed_communication_ns"] or 0 for part in self.parts]
             split = {"wire": wire, "waiting": waiting, "unseparated": exposed - wire - waiting}
             self.shares |= {name: self._share(column.tolist()) for name, column in split.items()}
+            self.delays = self.shares["waiting"] + self.shares["unseparated"]
         launches = [timeline.ops.launched[timeline.ops.launched >= 0] for timeline in timelines]
         self.replayed = self.shares["unknown"] > 0 or any(  # traced whole
             len(launched) > MANY * len(np.unique(launched)) for launched in launches
@@ -138,6 +143,10 @@ class Devices:
         return (
             sum(ns for ns, _ in known_times) / max(sum(span for _, span in known_times), 1) if known_times else None
         )
+
+    def saving(self, share: float, *actions: str) -> list[Advice]:
+        """`verdict.saving` of a part that delays other ranks, too."""
+        return saving(share, *actions, delays=self.delays)
 
     @property
     def marked_steps(self) -> int:

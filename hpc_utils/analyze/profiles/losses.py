@@ -74,10 +74,12 @@ def straggler(devices: Devices) -> Loss | None:
         return None
     reason = ""
     doubts = []
+    ranks = len(devices.timelines)
+    others = ranks / (ranks - 1)  # all but the one that they wait for
     if slowest is None or slowest.caused <= CAUSED:
         doubts.append(Doubt(0.6, "no single rank causes most of it"))
         advice = saving(
-            share,
+            devices.delays * others,
             "give ranks equal work: samples decoded before, or sorted by length into batches of equal size",
             "find what disturbs them in turn: the loader's slow samples, garbage collection, other jobs",
         )
@@ -89,7 +91,7 @@ def straggler(devices: Devices) -> Loss | None:
         if not slowest.systematic:
             doubts.append(Doubt(0.7, f"{slowest.of} {slowest.per}s are too few to rule out chance"))
         advice = saving(
-            share * slowest.caused,
+            (share * slowest.caused + devices.shares["unseparated"]) * others,
             f"look at {slowest.label}: {_why_late(devices)}",
             f"repeat it without the device of {slowest.label}: if the waiting is gone it was the device, "
             "not the program",
@@ -125,12 +127,15 @@ def _longer(devices: Devices, waited: str) -> str:
 
 def loading(devices: Devices) -> Loss | None:
     shares = devices.shares
-    return waiting_for_data(shares["loader"] or 0, shares["outside"] or 0, shares["copies"], shares["pageable"])
+    parts = (shares["loader"] or 0, shares["outside"] or 0, shares["copies"], shares["pageable"])
+    return waiting_for_data(*parts, delays=devices.delays)
 
 
-def waiting_for_data(loader: float, outside: float = 0.0, copies: float = 0.0, pageable: float = 0.0) -> Loss | None:
-    """Shares of the time: idle for the loader, idle between steps, copying input with nothing beside, and of this from memory
-    that is not pinned."""
+def waiting_for_data(
+    loader: float, outside: float = 0.0, copies: float = 0.0, pageable: float = 0.0, delays: float = 0.0
+) -> Loss | None:
+    """Shares of the time: idle for the loader, idle between steps, copying input with nothing beside, of this from memory
+    that is not pinned, and waiting for other ranks."""
     limit = LIMITS["loader"]
     idle = loader + outside if max(loader, outside) >= limit else 0.0
     margin = max(beyond(idle, limit), beyond(copies, LIMITS["copies"]))
@@ -143,15 +148,16 @@ def waiting_for_data(loader: float, outside: float = 0.0, copies: float = 0.0, p
             Doubt(0.7, "the device idles between steps, where nothing is marked: usually that is the loader")
         )
     if copies:
-        advice += saving(pageable, "pin the host's memory and copy with non_blocking=True")
-        advice += saving(copies, "copy the next batch, or layer, on a stream of its own, beside this one's kernels")
+        advice += saving(pageable, "pin the host's memory and copy with non_blocking=True", delays=delays)
+        beside = "copy the next batch, or layer, on a stream of its own, beside this one's kernels"
+        advice += saving(copies, beside, delays=delays)
     if idle:
-        advice += saving(idle, WORKERS)
+        advice += saving(idle, WORKERS, delays=delays)
         if outside > loader:
             advice.append(
                 Advice("mark the wait for a batch with a range `data`", "replaces the guess by a measurement")
             )
-        advice += saving(idle, DECODED)
+        advice += saving(idle, DECODED, delays=delays)
     return Loss(Bound.INPUT, idle + copies, margin, "waiting for data", advice=advice, doubts=doubts)
 
 
@@ -171,14 +177,14 @@ def launching(devices: Devices) -> Loss | None:
     if any(part["communication_ns"] is None for part in devices.parts):
         doubts.append(Doubt(0.5, "it may be communication, which was not recorded"))
     updating, zeroing, returned = shares["updating"], shares["zeroing"], shares["returned"] or 0.0
-    advice = saving(returned, RETURNED)
-    advice += saving(zeroing, "zero_grad(set_to_none=True): no kernels that fill gradients with zeros")
-    advice += saving(updating, "a fused optimizer (fused=True)")
+    advice = devices.saving(returned, RETURNED)
+    advice += devices.saving(zeroing, "zero_grad(set_to_none=True): no kernels that fill gradients with zeros")
+    advice += devices.saving(updating, "a fused optimizer (fused=True)")
     if not devices.replayed and devices.device_name != "CPU":
-        advice += saving((share if late is None else late) - returned, STEP_GRAPH)
+        advice += devices.saving((share if late is None else late) - returned, STEP_GRAPH)
     if not devices.compiled:
-        advice += saving(share - returned - updating - zeroing, "torch.compile: fewer kernels to launch")
-    advice += saving(share - returned, "a larger batch per device: as many launches for more work")
+        advice += devices.saving(share - returned - updating - zeroing, "torch.compile: fewer kernels to launch")
+    advice += devices.saving(share - returned, "a larger batch per device: as many launches for more work")
     advice += [*unfused_attention(devices), *narrower(devices)]
     return Loss(Bound.LAUNCH, share, _idle_margin(busy), "waiting for launches", advice=advice, doubts=doubts)
 
@@ -200,13 +206,15 @@ def pausing(devices: Devices) -> Loss | None:
     reason = f"in {share:.0%} of the time the device idles in gaps of more than {LONG_GAP / 1e6:.0f} ms: the host was busy elsewhere"
     advice = []
     for name, ns in list(pauses.items())[:2]:
-        advice += saving(ns / devices.span, f"look at {name}, in which the host is meanwhile: {ELSEWHERE}")
+        advice += devices.saving(ns / devices.span, f"look at {name}, in which the host is meanwhile: {ELSEWHERE}")
     if unnamed:
         reason += "" if pauses else ", and nothing that was recorded is around it"
         mark = "mark what the host does there with ranges (record_function, NVTX), or record stacks (with_stack=True)"
-        advice += saving(unnamed, mark, f"what the host does there, {ELSEWHERE}: logs, checkpoints, evaluation")
+        advice += devices.saving(
+            unnamed, mark, f"what the host does there, {ELSEWHERE}: logs, checkpoints, evaluation"
+        )
         if devices.shares["loader"] is None:
-            advice += saving(unnamed, f"if it is the loader: {WORKERS}")
+            advice += devices.saving(unnamed, f"if it is the loader: {WORKERS}")
     return Loss(Bound.HOST, share, _idle_margin(busy), "in long gaps", reason, advice, doubts)
 
 
@@ -217,7 +225,7 @@ def _idle_margin(busy: float) -> float:
 def copying(devices: Devices) -> Loss | None:
     share = devices.shares["moves"]
     limit = LIMITS["moves"]
-    advice = saving(
+    advice = devices.saving(
         share,
         "find the copies in the timeline: clones, .contiguous(), .cpu() and .item() in the step",
         "copy on a stream of its own, beside the kernels",
@@ -264,9 +272,9 @@ def balanced(devices: Devices, margin: float, doubts: Sequence[Doubt]) -> Loss:
         "otherwise idle": shares["remaining"],
         "copying": shares["copies"] + shares["moves"],
     }
-    advice = saving(parts["waiting for data"], DECODED)
+    advice = devices.saving(parts["waiting for data"], DECODED)
     fewer = "a larger batch" if devices.compiled else "torch.compile or a larger batch"
-    advice += saving(parts["otherwise idle"], f"{fewer}: fewer launches for the same work")
+    advice += devices.saving(parts["otherwise idle"], f"{fewer}: fewer launches for the same work")
     advice += [*sending(parts["exposed communication"], devices)[:1], *computing(devices)]
     ordered = sorted(parts, key=lambda part: -parts[part])
     reason = "no part is beyond its threshold: " + ", ".join(

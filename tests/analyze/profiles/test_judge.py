@@ -197,13 +197,24 @@ def test_waiting_for_one_rank() -> None:
     assert "rank 2" in found.reason and "computes 94.8 ms, the others 64.8" in found.advice[0].action
     waits = value(found, "exposed waiting for other ranks")
     assert waits == pytest.approx(22.6, abs=0.2)  # three of four wait 3 of 9.96 ms
-    assert found.advice[0].at_most == pytest.approx(1 / (1 - waits / 100), rel=0.01)
+    assert found.advice[0].at_most == pytest.approx(9.96 / 6.96, rel=0.01), "without it, each step is 3 ms shorter"
     work = (20, 6500, COMPUTE), (6500, 9500, MEMORY), (9500, 9980, COMMUNICATION)
     copying = run(*work, steps=10, rank=2, world_size=4)
     unexplained = judged(*(copying if one.rank == 2 else one for one in _waiting(late=2)))
     assert "other jobs on its node" in unexplained.advice[0].action
     few = judged(*_waiting(late=2, steps=3))
     assert few.bound == Bound.STRAGGLER and few.confidence < found.confidence
+
+
+@pytest.mark.parametrize("mark", ["data", "tokenize"])
+def test_what_delays_all_ranks_is_bounded_by_the_time_of_all(mark: str) -> None:
+    """One of four ranks is idle for the first 6 of 10 ms, in which the others wait."""
+    work = (6000, 8000, COMPUTE), (8000, 9980, COMMUNICATION)
+    ranks = [run((20, 2000, COMPUTE), (2000, 9980, COMMUNICATION), rank=rank, world_size=4) for rank in range(3)]
+    late = run(*work, marks=((0, 5990, mark),), rank=3, world_size=4)
+    found = judged(*ranks, replace(late, host=late.ranges))
+    bounds = [one.at_most for one in found.advice if mark in one.action or "loader workers" in one.action]
+    assert bounds and bounds == pytest.approx([1 / (1 - 0.6)] * len(bounds), rel=0.02)
 
 
 def test_waiting_for_ranks_in_turn_is_less_certain() -> None:
