@@ -52,7 +52,8 @@ def breakdown(timeline: Timeline, *, several: bool = False) -> dict[str, Any]:
     idle_ns: span less busy. unknown_ns: work of unknown kind.
     pageable_copies: number of copies from or to host memory that is not pinned.
     between_steps_ns: idle outside data ranges, in long gaps in which the host was in no phase, before the end of the last one,
-        and in no other range that is shorter than a step. None unless the program marks its steps (or forward with backward or optimizer).
+        and in no other range that is shorter than a step. None unless the program marks its steps (or forward with backward or
+        optimizer); 0 where PyTorch recorded its DataLoader, whose waits are then measured, not guessed.
     otherwise_idle_ns: the rest of idle. short_gaps_ns: of it, in gaps shorter than `verdict.LONG_GAP`;
         longest_gap_ns: in the longest.
     launched_late_ns: of it, in gaps that the host's launch of what came next ended: it began in the gap, or at most
@@ -117,18 +118,17 @@ def _idle(timeline: Timeline, start: np.ndarray, end: np.ndarray) -> dict[str, A
     data = phases.windows(timeline.ranges, Phase.DATA)
     loader = int(intervals.overlap(start, end, data).sum()) if len(data[0]) else None
     explained = data
-    between_steps = None
+    loader_recorded = any(name.startswith("enumerate(DataLoader)#") for name in timeline.ranges.names)
+    between_steps = 0 if loader_recorded else None
     marked = set(phases.marked(timeline.ranges))
     long = end - start >= LONG_GAP
-    if Phase.STEP in marked or (Phase.FORWARD in marked and marked & {Phase.BACKWARD, Phase.OPTIMIZER}):
+    steps_marked = Phase.STEP in marked or (Phase.FORWARD in marked and marked & {Phase.BACKWARD, Phase.OPTIMIZER})
+    if steps_marked and not loader_recorded:
         inside = phases.windows(timeline.ranges, *Phase)
         last = inside[1].max(initial=0)
         gaps = intervals.union(np.minimum(start[long], last), np.minimum(end[long], last))
-        outside_ranges = intervals.difference(gaps, inside)
-        if Phase.STEP in marked:
-            outside_ranges = intervals.difference(
-                outside_ranges, phases.specific(timeline.ranges, timeline.ranges).union()
-            )
+        named = phases.specific(timeline.ranges, timeline.ranges).union()
+        outside_ranges = intervals.difference(intervals.difference(gaps, inside), named)
         between_steps = intervals.length(outside_ranges)
         explained = intervals.union(*map(np.concatenate, zip(data, outside_ranges, strict=True)))
     unexplained = end - start - intervals.overlap(start, end, explained)

@@ -62,6 +62,12 @@ class Collectives:
         return np.where(self.taking_part, self.end - self.start, longest).min(axis=1, initial=longest)
 
     @property
+    def in_groups(self) -> bool:
+        """Whether ranks wait mostly in collectives that some of them do not take part in, as those of several process groups."""
+        waiting = self.waiting_ns
+        return bool(2 * waiting[self.taking_part.all(axis=1)].sum() < waiting.sum())
+
+    @property
     def waiting_ns(self) -> np.ndarray:
         """(rows, ranks) int64: each rank's duration less the wire's; 0 where it does not take part."""
         return np.where(self.taking_part, self.end - self.start - self.wire_ns[:, None], 0)
@@ -132,12 +138,14 @@ def match(timelines: Sequence[Timeline]) -> Collectives:
 
 
 def straggler(matched: Collectives) -> Straggler | None:
-    """The rank that the others wait for; None if no rank waits.
+    """The rank that the others wait for; None if no rank waits, or if they wait `in_groups`.
 
     Where steps are known they count, as the collectives of a step are late together: a rank's waiting in a step is the union of
     that in its collectives, some of which run at the same time, and the rank that waits least is the last. Otherwise each
     collective counts. Ties count for no rank.
     """
+    if matched.in_groups:
+        return None
     complete_rows = matched.taking_part.all(axis=1)
     start = matched.start[complete_rows]
     waiting = matched.waiting_ns[complete_rows]

@@ -193,9 +193,9 @@ class Devices:
 
     @property
     def batches(self) -> int:
-        """Whose gradients one all-reduce may add up: forward passes in a step, or 2."""
+        """Whose gradients one all-reduce may add up: forward passes in a marked step, or 2."""
         forwards = sum(len(phases.windows(timeline.ranges, Phase.FORWARD)[0]) for timeline in self.timelines)
-        return max(2, round(forwards / max(sum(map(len, self.steps)), 1)))
+        return max(2, round(forwards / (sum(map(len, self.steps)) or forwards or 1)))
 
     @property
     def autocast(self) -> bool:

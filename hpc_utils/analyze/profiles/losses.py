@@ -76,7 +76,11 @@ def straggler(devices: Devices) -> Loss | None:
     doubts = []
     ranks = len(devices.timelines)
     others = ranks / (ranks - 1)  # all but the one that they wait for
-    if slowest is None or slowest.caused <= CAUSED:
+    if devices.matched.in_groups:
+        doubts.append(Doubt(0.6, "they wait in several process groups: which rank causes it is not determined"))
+        late = "find the rank that waits least in its groups: what does it do while the others wait?"
+        advice = [Advice(late, "not known")]
+    elif slowest is None or slowest.caused <= CAUSED:
         doubts.append(Doubt(0.6, "no single rank causes most of it"))
         advice = saving(
             devices.delays * others,

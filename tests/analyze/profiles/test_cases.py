@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -285,6 +286,9 @@ def test_what_forward_passes_launch_tells_what_is_reduced(tmp_path: Path, forwar
     [saved] = [item.at_most for item in found.advice if words in item.action]
     assert saved == pytest.approx(1 / (1 - fewer / 2), rel=0.01)
     assert absent not in actions(found)
+    for rank in ranks:
+        rank.write_text(rank.read_text().replace("ProfilerStep#", "part of "))
+    assert re.findall(r"of (\d+) batches", actions(judge(gather(ranks)))) in ([], ["2"]), "no count without steps"
 
 
 def test_a_range_between_steps_is_named_and_no_loader(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import json
 import math
 from dataclasses import replace
 
+import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given, settings
@@ -270,6 +271,35 @@ def test_an_unmarked_loader_is_guessed_from_the_gaps_between_steps() -> None:
     assert found.bound == Bound.INPUT and found.certainty != Certainty.HIGH
     assert "nothing is marked" in found.reason
     assert any("range `data`" in one.action for one in found.advice)
+
+
+@pytest.mark.parametrize(
+    ("marks", "bound"),
+    [
+        ((), Bound.INPUT),
+        (((6000, 10_000, "validate"),), Bound.HOST),
+        (((0, 20, "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"),), Bound.HOST),
+    ],
+    ids=["nothing", "a range", "the loader"],
+)
+def test_a_gap_between_batches_is_the_loaders_only_where_nothing_else_is_recorded(marks: tuple, bound: Bound) -> None:
+    """4 of 10 ms, without marked steps."""
+    marked = run((20, 6000, COMPUTE), marks=((20, 2000, "forward"), (2000, 6000, "backward"), *marks))
+    steps = np.array([name.startswith("ProfilerStep") for name in marked.ranges.names])
+    ranges = marked.ranges.where(~steps[marked.ranges.name])
+    assert judged(replace(marked, ranges=ranges, host=ranges)).bound == bound
+
+
+def test_waiting_in_process_groups_names_no_rank() -> None:
+    """Rank 1 delays rank 0; the others are even."""
+    groups = ["a", "a", "b", "b"]
+    ranks = [
+        run((20, end, COMPUTE), (end, 9980, COMMUNICATION, {"group": group}), rank=rank, world_size=4)
+        for rank, (end, group) in enumerate(zip((1500, 9500, 9500, 9500), groups, strict=True))
+    ]
+    found = judged(*ranks)
+    assert found.bound == Bound.STRAGGLER and "several process groups" in found.reason
+    assert [one.at_most for one in found.advice] == [None]
 
 
 def test_a_layout_saves_at_most_the_kernels_that_change_it() -> None:
