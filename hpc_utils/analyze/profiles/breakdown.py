@@ -20,7 +20,7 @@ import numpy as np
 
 from . import intervals, phases
 from .phases import Phase
-from .timeline import COMMUNICATION, COMPUTE, MEMORY, TO_HOST, UNKNOWN, Events, Timeline, world
+from .timeline import COMMUNICATION, COMPUTE, MEMORY, NO_MPI, TO_HOST, UNKNOWN, Events, Timeline, world
 from .verdict import LATENCY, LONG_GAP
 
 if TYPE_CHECKING:
@@ -81,7 +81,8 @@ def breakdown(timeline: Timeline, *, several: bool = False) -> dict[str, Any]:
     unions = {"busy": busy, "compute": compute, "memory": ops.union(MEMORY), "unknown": ops.union(UNKNOWN)}
     row |= {f"{name}_ns": intervals.length(union) for name, union in unions.items()}
     row |= {"span_ns": int(last - first), "idle_ns": int(last - first) - row["busy_ns"]}
-    if (several or (timeline.world_size or 1) > 1) and not np.any(ops.kind == COMMUNICATION):
+    several = several or (timeline.world_size or 1) > 1 or NO_MPI in timeline.remarks
+    if several and not np.any(ops.kind == COMMUNICATION):
         row["remarks"] += (NO_COMMUNICATION,)
     else:
         communication_ns = intervals.length(communication)
@@ -122,7 +123,9 @@ def _idle(timeline: Timeline, start: np.ndarray, end: np.ndarray) -> dict[str, A
     between_steps = 0 if loader_recorded else None
     marked = set(phases.marked(timeline.ranges))
     long = end - start >= LONG_GAP
-    steps_marked = Phase.STEP in marked or (Phase.FORWARD in marked and marked & {Phase.BACKWARD, Phase.OPTIMIZER})
+    steps_marked = len(phases.steps(timeline.ranges)[0]) or (
+        Phase.FORWARD in marked and marked & {Phase.BACKWARD, Phase.OPTIMIZER}
+    )
     if steps_marked and not loader_recorded:
         inside = phases.windows(timeline.ranges, *Phase)
         last = inside[1].max(initial=0)

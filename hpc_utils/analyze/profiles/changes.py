@@ -52,7 +52,7 @@ def compare(before: Reports, after: Reports) -> tuple[pd.DataFrame, list[str]]:
     rows["change"] = rows.after - rows.before
     rows = rows.sort_values("change", key=abs, ascending=False)
     spans = parts.sum() / units / 1e6
-    idle = parts.loc["gaps"] / parts.sum()
+    idle = parts.T.get("gaps", 0.0) / parts.sum()
     changes = rows.loc["part"].change
     changes = changes[changes.abs() > NEGLIGIBLE * spans.before].head(3)
     largest = ", ".join(f"{part} {ms:+.3g} ms" for part, ms in changes.items())

@@ -65,7 +65,7 @@ class Collectives:
     def in_groups(self) -> bool:
         """Whether ranks wait mostly in collectives that some of them do not take part in, as those of several process groups."""
         waiting = self.waiting_ns
-        return bool(2 * waiting[self.taking_part.all(axis=1)].sum() < waiting.sum())
+        return 2 * waiting[self.taking_part.all(axis=1)].sum() < waiting.sum()
 
     @property
     def waiting_ns(self) -> np.ndarray:

@@ -24,11 +24,9 @@ from .verdict import (
     LOW_INTENSITY,
     MANY,
     UTILISATION,
-    Advice,
     Evidence,
     percent,
     rounded,
-    saving,
 )
 
 if TYPE_CHECKING:
@@ -43,7 +41,8 @@ MATRIX = (kernels.CONVOLUTION, kernels.GEMM, kernels.ATTENTION)
 
 # Shares that are the sum of a column of `breakdown`
 _SHARES = {
-    "busy": "busy_ns", "computing": "compute_ns", "exposed": "exposed_communication_ns", "loader": "loader_wait_ns",
+    "busy": "busy_ns", "computing": "compute_ns", "exposed": "exposed_communication_ns",
+    "unseparated": "exposed_communication_ns", "loader": "loader_wait_ns",
     "outside": "between_steps_ns", "remaining": "otherwise_idle_ns", "late": "launched_late_ns",
     "short": "short_gaps_ns", "short_late": "short_late_ns", "returned": "returned_ns", "unknown": "unknown_ns",
     "longest": "longest_gap_ns", "updating": "updating_ns", "zeroing": "zeroing_ns", "overlapped": "overlapped_ns",
@@ -97,17 +96,14 @@ class Devices:
         pageable = [_alone(ops, (ops.copy == TO_DEVICE) & (ops.pageable != 0)) for ops in all_ops]
         columns = {"copies": copies, "moves": moves, "pageable": pageable}
         columns |= {name: [part[column] for part in self.parts] for name, column in _SHARES.items()}
-        self.delays = 0.0
-        self.shares = {"wire": None, "waiting": None}
-        self.shares |= {name: self._share(column) for name, column in columns.items()}
-        self.shares["unseparated"] = self.shares["exposed"]
         if matched:
             separated = [collectives.exposed(timeline, matched, column) for column, timeline in enumerate(timelines)]
             wire, waiting = np.transpose(separated)
-            exposed = [part["exposed_communication_ns"] or 0 for part in self.parts]
-            split = {"wire": wire, "waiting": waiting, "unseparated": exposed - wire - waiting}
-            self.shares |= {name: self._share(column.tolist()) for name, column in split.items()}
-            self.delays = self.shares["waiting"] + self.shares["unseparated"]
+            unseparated = [ns or 0 for ns in columns["exposed"]] - wire - waiting
+            columns |= {"wire": wire, "waiting": waiting, "unseparated": unseparated}
+        self.shares = {"wire": None, "waiting": None}
+        self.shares |= {name: self._share(column) for name, column in columns.items()}
+        self.delays = self.shares["waiting"] + self.shares["unseparated"] if matched else 0.0
         launches = [timeline.ops.launched[timeline.ops.launched >= 0] for timeline in timelines]
         self.replayed = self.shares["unknown"] > 0 or any(  # traced whole
             len(launched) > MANY * len(np.unique(launched)) for launched in launches
@@ -143,10 +139,6 @@ class Devices:
         return (
             sum(ns for ns, _ in known_times) / max(sum(span for _, span in known_times), 1) if known_times else None
         )
-
-    def saving(self, share: float, *actions: str) -> list[Advice]:
-        """`verdict.saving` of a part that delays other ranks, too."""
-        return saving(share, *actions, delays=self.delays)
 
     @property
     def marked_steps(self) -> int:
@@ -222,8 +214,7 @@ class Devices:
             Evidence("pageable copies", sum(part["pageable_copies"] or 0 for part in self.parts), "copies"),
         ]
         if self.matched is not None and shares["unseparated"]:
-            words = "exposed, transfer and waiting not separated"
-            rows.append(percent(words, shares["unseparated"], "<", LIMITS["unseparated"]))
+            rows.append(percent("exposed, transfer and waiting not separated", shares["unseparated"], "<", EXPOSED))
         if straggler is not None:
             last = f"{straggler.label} is the last one, of {straggler.of} {straggler.per}s"
             rows.append(Evidence(last, straggler.last, "times"))

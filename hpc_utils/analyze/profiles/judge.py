@@ -19,7 +19,7 @@ from .losses import ALL_RANKS, LOSSES, SLOW_KERNELS, communicating, waiting_for_
 from .phases import PARTS, Phase
 from .readers import Reports
 from .remedies import DECODED, HIDING, IF_FP32, NO_SYNC, ON_DEVICE, SIXTEEN, TF32, WORKERS
-from .timeline import NO_KERNELS, Timeline, require_one_run, world
+from .timeline import MEMORY, NO_KERNELS, Timeline, require_one_run, world
 from .verdict import (
     EFFICIENCY,
     EXPOSED,
@@ -118,16 +118,17 @@ def _by_devices(reports: Reports, measured: Counters | None, remarks: list[str])
         shares["loader"] = recorded["data"] / sum(recorded.values())
         remarks.append("no data ranges in the profile: loader idle is the data phase of the run's own records")
     evidence = [*devices.evidence(), *(measured.evidence() if measured else ())]
-    fewest = min(len(timeline.ops) for timeline in devices.timelines)
+    fewest = min(int((timeline.ops.kind != MEMORY).sum()) for timeline in devices.timelines)
     if fewest < STEPS and not devices.replayed:
-        why = f"a device has {counted(fewest, 'operation')} in the profile: fewer than {STEPS} show no pattern"
+        why = f"a device has {counted(fewest, 'operation')} besides copies: fewer than {STEPS} show no pattern"
         return undecided(why, [SEVERAL_STEPS], remarks, evidence)
     losses = sorted(filter(None, (rule(devices) for rule in LOSSES)), key=lambda loss: -loss.share)
     if not losses and shares["remaining"] >= 1 - UTILISATION:
         idle = 1 - shares["busy"]
         advice = [UNEXPLAINED[bool(devices.marked_steps)], *saving(idle, "then remove the cause")]
         return undecided(f"the device is idle {idle:.0%} of the time for no known reason", advice, remarks, evidence)
-    chosen = losses[0] if losses else working(devices, measured)
+    losses = [_delaying(loss, devices.delays) for loss in losses or [working(devices, measured)]]
+    chosen = losses[0]
     doubts = [*_doubts(devices, reports.timelines), *_disturbed(reports)]
     if reports.slowdown > SLOWED:
         why = (
@@ -140,17 +141,28 @@ def _by_devices(reports: Reports, measured: Counters | None, remarks: list[str])
     return replace(chosen, advice=[*chosen.advice, *others]).verdict(doubts, evidence, remarks)
 
 
+def _delaying(loss: Loss, delays: float) -> Loss:
+    """The loss whose bounds include the share of the time that other ranks wait: each rank saves what the slowest one does, in this
+    part of its own time or in its waiting."""
+    if not delays or loss.bound in (Bound.COMMUNICATION, Bound.STRAGGLER):
+        return loss
+    advice = [
+        saving(1 - 1 / proposal.at_most + delays, proposal.action)[0] if proposal.at_most else proposal
+        for proposal in loss.advice
+    ]
+    return replace(loss, advice=advice)
+
+
 def _doubts(devices: Devices, timelines: Sequence[Timeline]) -> list[Doubt]:
     """The doubts that apply to every bound."""
     profiled, size = world(timelines)
     steps = devices.marked_steps
     unknown = devices.shares["unknown"]
+    words = f"{counted(steps, 'step')} marked" if steps else "no steps marked that cover half of the time"
     doubts = [
-        Doubt(1.0 if steps >= STEPS else 0.9 if steps > 1 else 0.8, f"{counted(steps, 'step')} marked"),
+        Doubt(1.0 if steps >= STEPS else 0.9 if steps > 1 else 0.8, words),
         Doubt(0.85 if size > profiled else 1.0, f"{profiled} of {counted(size, 'rank')}"),
     ]
-    if len(timelines) > profiled:
-        doubts.append(Doubt(0.5, "several processes of unknown rank share a device"))
     if devices.shares["exposed"] is None:
         doubts.append(Doubt(0.7, "communication was not recorded"))
     if devices.shares["loader"] is None:

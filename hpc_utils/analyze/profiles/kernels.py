@@ -44,9 +44,12 @@ CONVOLUTION, GEMM, ATTENTION, NORMALISATION, ELEMENTWISE, REDUCTION, OPTIMIZER, 
 
 KINDS = [NORMALISATION, GEMM, CONVOLUTION, OTHER, COLLECTIVE]  # those that `kinds` shows
 
-# MSCCL, NVSHMEM and PyTorch's symmetric memory are not NCCL, but move the same bytes between the same devices.
+# MSCCL, NVSHMEM, PyTorch's symmetric memory, and kernels of Transformer Engine, vLLM, TensorRT-LLM and oneCCL are not NCCL, but move
+# the same bytes between the same devices.
 _COMMUNICATION = re.compile(
-    r"^(?:gloo|mpi|ucc|xccl):|nccl|rccl|msccl|nvshmem|deep_ep|(?:one|two)_shot_all_reduce|multimem_(?:all|one)", re.I
+    r"^(?:gloo|mpi|ucc|xccl):|nccl|rccl|msccl|nvshmem|deep_ep|(?:one|two)_shot_all_reduce|multimem_(?:all|one)"
+    r"|userbuffers_|cross_device_reduce|allreduce_fusion|alltoallv|oneapi::ccl",
+    re.I,
 )
 PAIRS = re.compile(r"send|recv|p2p|point_?to_?point", re.I)  # what runs between two ranks
 LAYOUT = re.compile(

@@ -74,16 +74,16 @@ def straggler(devices: Devices) -> Loss | None:
         return None
     reason = ""
     doubts = []
-    ranks = len(devices.timelines)
-    others = ranks / (ranks - 1)  # all but the one that they wait for
+    others = 1 - 1 / len(devices.timelines)  # the share of the ranks that wait for one
     if devices.matched.in_groups:
         doubts.append(Doubt(0.6, "they wait in several process groups: which rank causes it is not determined"))
-        late = "find the rank that waits least in its groups: what does it do while the others wait?"
-        advice = [Advice(late, "not known")]
+        advice = [
+            Advice("compare what each group's ranks do: the one that waits least delays the others", "not known")
+        ]
     elif slowest is None or slowest.caused <= CAUSED:
         doubts.append(Doubt(0.6, "no single rank causes most of it"))
         advice = saving(
-            devices.delays * others,
+            devices.delays / others,
             "give ranks equal work: samples decoded before, or sorted by length into batches of equal size",
             "find what disturbs them in turn: the loader's slow samples, garbage collection, other jobs",
         )
@@ -95,7 +95,7 @@ def straggler(devices: Devices) -> Loss | None:
         if not slowest.systematic:
             doubts.append(Doubt(0.7, f"{slowest.of} {slowest.per}s are too few to rule out chance"))
         advice = saving(
-            (share * slowest.caused + devices.shares["unseparated"]) * others,
+            (share * slowest.caused + devices.shares["unseparated"]) / others,
             f"look at {slowest.label}: {_why_late(devices)}",
             f"repeat it without the device of {slowest.label}: if the waiting is gone it was the device, "
             "not the program",
@@ -131,15 +131,12 @@ def _longer(devices: Devices, waited: str) -> str:
 
 def loading(devices: Devices) -> Loss | None:
     shares = devices.shares
-    parts = (shares["loader"] or 0, shares["outside"] or 0, shares["copies"], shares["pageable"])
-    return waiting_for_data(*parts, delays=devices.delays)
+    return waiting_for_data(shares["loader"] or 0, shares["outside"] or 0, shares["copies"], shares["pageable"])
 
 
-def waiting_for_data(
-    loader: float, outside: float = 0.0, copies: float = 0.0, pageable: float = 0.0, delays: float = 0.0
-) -> Loss | None:
-    """Shares of the time: idle for the loader, idle between steps, copying input with nothing beside, of this from memory
-    that is not pinned, and waiting for other ranks."""
+def waiting_for_data(loader: float, outside: float = 0.0, copies: float = 0.0, pageable: float = 0.0) -> Loss | None:
+    """Shares of the time: idle for the loader, idle between steps, copying input with nothing beside, and of this from memory
+    that is not pinned."""
     limit = LIMITS["loader"]
     idle = loader + outside if max(loader, outside) >= limit else 0.0
     margin = max(beyond(idle, limit), beyond(copies, LIMITS["copies"]))
@@ -152,16 +149,15 @@ def waiting_for_data(
             Doubt(0.7, "the device idles between steps, where nothing is marked: usually that is the loader")
         )
     if copies:
-        advice += saving(pageable, "pin the host's memory and copy with non_blocking=True", delays=delays)
-        beside = "copy the next batch, or layer, on a stream of its own, beside this one's kernels"
-        advice += saving(copies, beside, delays=delays)
+        advice += saving(pageable, "pin the host's memory and copy with non_blocking=True")
+        advice += saving(copies, "copy the next batch, or layer, on a stream of its own, beside this one's kernels")
     if idle:
-        advice += saving(idle, WORKERS, delays=delays)
+        advice += saving(idle, WORKERS)
         if outside > loader:
             advice.append(
                 Advice("mark the wait for a batch with a range `data`", "replaces the guess by a measurement")
             )
-        advice += saving(idle, DECODED, delays=delays)
+        advice += saving(idle, DECODED)
     return Loss(Bound.INPUT, idle + copies, margin, "waiting for data", advice=advice, doubts=doubts)
 
 
@@ -181,14 +177,14 @@ def launching(devices: Devices) -> Loss | None:
     if any(part["communication_ns"] is None for part in devices.parts):
         doubts.append(Doubt(0.5, "it may be communication, which was not recorded"))
     updating, zeroing, returned = shares["updating"], shares["zeroing"], shares["returned"] or 0.0
-    advice = devices.saving(returned, RETURNED)
-    advice += devices.saving(zeroing, "zero_grad(set_to_none=True): no kernels that fill gradients with zeros")
-    advice += devices.saving(updating, "a fused optimizer (fused=True)")
+    advice = saving(returned, RETURNED)
+    advice += saving(zeroing, "zero_grad(set_to_none=True): no kernels that fill gradients with zeros")
+    advice += saving(updating, "a fused optimizer (fused=True)")
     if not devices.replayed and devices.device_name != "CPU":
-        advice += devices.saving((share if late is None else late) - returned, STEP_GRAPH)
+        advice += saving((share if late is None else late) - returned, STEP_GRAPH)
     if not devices.compiled:
-        advice += devices.saving(share - returned - updating - zeroing, "torch.compile: fewer kernels to launch")
-    advice += devices.saving(share - returned, "a larger batch per device: as many launches for more work")
+        advice += saving(share - returned - updating - zeroing, "torch.compile: fewer kernels to launch")
+    advice += saving(share - returned, "a larger batch per device: as many launches for more work")
     advice += [*unfused_attention(devices), *narrower(devices)]
     return Loss(Bound.LAUNCH, share, _idle_margin(busy), "waiting for launches", advice=advice, doubts=doubts)
 
@@ -210,15 +206,13 @@ def pausing(devices: Devices) -> Loss | None:
     reason = f"in {share:.0%} of the time the device idles in gaps of more than {LONG_GAP / 1e6:.0f} ms: the host was busy elsewhere"
     advice = []
     for name, ns in list(pauses.items())[:2]:
-        advice += devices.saving(ns / devices.span, f"look at {name}, in which the host is meanwhile: {ELSEWHERE}")
+        advice += saving(ns / devices.span, f"look at {name}, in which the host is meanwhile: {ELSEWHERE}")
     if unnamed:
         reason += "" if pauses else ", and nothing that was recorded is around it"
         mark = "mark what the host does there with ranges (record_function, NVTX), or record stacks (with_stack=True)"
-        advice += devices.saving(
-            unnamed, mark, f"what the host does there, {ELSEWHERE}: logs, checkpoints, evaluation"
-        )
+        advice += saving(unnamed, mark, f"what the host does there, {ELSEWHERE}: logs, checkpoints, evaluation")
         if devices.shares["loader"] is None:
-            advice += devices.saving(unnamed, f"if it is the loader: {WORKERS}")
+            advice += saving(unnamed, f"if it is the loader: {WORKERS}")
     return Loss(Bound.HOST, share, _idle_margin(busy), "in long gaps", reason, advice, doubts)
 
 
@@ -229,7 +223,7 @@ def _idle_margin(busy: float) -> float:
 def copying(devices: Devices) -> Loss | None:
     share = devices.shares["moves"]
     limit = LIMITS["moves"]
-    advice = devices.saving(
+    advice = saving(
         share,
         "find the copies in the timeline: clones, .contiguous(), .cpu() and .item() in the step",
         "copy on a stream of its own, beside the kernels",
@@ -276,9 +270,9 @@ def balanced(devices: Devices, margin: float, doubts: Sequence[Doubt]) -> Loss:
         "otherwise idle": shares["remaining"],
         "copying": shares["copies"] + shares["moves"],
     }
-    advice = devices.saving(parts["waiting for data"], DECODED)
+    advice = saving(parts["waiting for data"], DECODED)
     fewer = "a larger batch" if devices.compiled else "torch.compile or a larger batch"
-    advice += devices.saving(parts["otherwise idle"], f"{fewer}: fewer launches for the same work")
+    advice += saving(parts["otherwise idle"], f"{fewer}: fewer launches for the same work")
     advice += [*sending(parts["exposed communication"], devices)[:1], *computing(devices)]
     ordered = sorted(parts, key=lambda part: -parts[part])
     reason = "no part is beyond its threshold: " + ", ".join(

@@ -23,7 +23,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from . import kernels, phases
-from .timeline import COMPUTE, MEMORY, UNKNOWN, Events, ProfileError, Timeline, first_calls
+from .timeline import COMPUTE, MEMORY, NO_MPI, UNKNOWN, Events, ProfileError, Timeline, first_calls
 
 REPORTS = (".nsys-rep", ".qdrep")
 NEWEST = (3, 25)  # EXPORT_SCHEMA_VERSION of nsys 2026.2, the newest that was tested
@@ -142,6 +142,8 @@ def _timelines(source: str, database: sqlite3.Connection) -> list[Timeline]:
         remarks.append(
             f"schema {schema[0]} is newer than {NEWEST}, the newest tested: new kinds of events are not read"
         )
+    if any(_rows(database, table, "1") for table in ("MPI_P2P_EVENTS", "MPI_COLLECTIVES_EVENTS")):
+        remarks.append(NO_MPI)
     began = [ns for (ns,) in _rows(database, "TARGET_INFO_SESSION_START_TIME", "utcEpochNs")]
     epoch = began[0] if began else 0
     models = {name for (name,) in _rows(database, "TARGET_INFO_GPU", "name")}

@@ -108,13 +108,15 @@ def phase_table(timelines: Iterable[Timeline]) -> pd.DataFrame:
 
 
 def steps(ranges: Events) -> intervals.Set:
-    """The steps that the program marked, in order. A step inside a step is the same one, marked by another library."""
+    """The steps that the program marked, in order. A step inside a step is the same one, marked by another library. None if they
+    cover less than half of the time from the first to the last, as ranges around the optimizer's step do."""
     step_ranges = of_phases(ranges, Phase.STEP)
     order = np.lexsort((-step_ranges.end, step_ranges.start))
     start = step_ranges.start[order]
     end = step_ranges.end[order]
     before = np.maximum.accumulate(np.append(np.iinfo(np.int64).min, end))[:-1]
     outer = (end > before) & (end > start)
+    outer &= 2 * (end - start)[outer].sum() >= end.max(initial=0) - start[:1].sum()
     return start[outer], end[outer]
 
 

@@ -73,18 +73,16 @@ def sending(share: float, devices: Devices) -> list[Advice]:
 def moving_bytes(share: float, devices: Devices) -> list[Advice]:
     """`share`: of the time, in kernels that do few operations a byte."""
     unfused = devices.shares["computing"] * devices.class_share(FUSABLE) - devices.named("^triton_(?!tem)")
-    advice = devices.saving(unfused, "fuse kernels: torch.compile, fused normalisation, fused optimizer")
-    advice += (
-        [] if devices.autocast else devices.saving(share / 2, "bf16 autocast: half the bytes of the activations")
-    )
-    return advice + devices.saving(
+    advice = saving(unfused, "fuse kernels: torch.compile, fused normalisation, fused optimizer")
+    advice += [] if devices.autocast else saving(share / 2, "bf16 autocast: half the bytes of the activations")
+    return advice + saving(
         devices.named(kernels.LAYOUT), "channels_last for convolutional networks: no changes of layout"
     )
 
 
 def unfused_attention(devices: Devices) -> list[Advice]:
     share = devices.named(kernels.UNFUSED_ATTENTION) * (devices.named(kernels.SOFTMAX) > 0)
-    return devices.saving(share, "fused attention: torch.nn.functional.scaled_dot_product_attention")
+    return saving(share, "fused attention: torch.nn.functional.scaled_dot_product_attention")
 
 
 def narrower(devices: Devices) -> list[Advice]:
@@ -104,7 +102,7 @@ def narrower(devices: Devices) -> list[Advice]:
         times = {kind: peak.flops.get(precision, 0.0) / peak.flops.get(kind, peak.flops["fp32"]) for kind in wide}
         saved = sum(share * (1 - 1 / times[kind]) for kind, share in wide.items() if times[kind] > 1)
         words = f"{action}{condition}: the {peak.name}'s peak is {times[longest]:.3g} times {longest}'s"
-        advice += devices.saving(devices.shares["computing"] * saved, words)
+        advice += saving(devices.shares["computing"] * saved, words)
     return advice
 
 

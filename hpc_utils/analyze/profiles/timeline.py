@@ -21,6 +21,7 @@ COMPUTE, COMMUNICATION, MEMORY, UNKNOWN = range(4)
 # Direction of a copy (CUPTI's copyKind); 0: not a copy.
 TO_DEVICE, TO_HOST = 1, 2
 
+NO_MPI = "MPI's communication, which the export has, is not read"
 NO_KERNELS = "recorded without CUDA activity: the host launched work of an accelerator, which is not in the profile"
 
 # Columns of `Events`: type, and the value that means "not known".
@@ -147,27 +148,20 @@ def require_one_run(timelines: Sequence[Timeline]) -> None:
     """Raises ProfileError, with two of the files, if these, which worked and are in the order of their ranks, are of
     several runs or windows."""
     for one, other in itertools.pairwise(timelines):
-        if one.source != other.source and (reason := _apart(one, other)):
+        windows = sorted((timeline.ops.start[0], timeline.ops.end.max()) for timeline in (one, other))
+        reasons = {
+            "do not both tell their ranks": None in (one.rank, other.rank),
+            f"are both of rank {one.rank}": one.rank == other.rank,
+            "differ in their number of ranks": len({one.world_size, other.world_size} - {None}) > 1,
+            "differ in their devices": len({one.device_name, other.device_name} - {""}) > 1,
+            "were recorded one after the other": one.aligned and other.aligned and windows[0][1] < windows[1][0],
+        }
+        if any(reasons.values()) and (one.source != other.source or one.device == other.device):
+            reason = max(reasons, key=reasons.get)
             raise ProfileError(
                 f"{one.source} and {other.source} {reason}: give one run's profiles of the same steps, a file a rank "
                 "(rank0.json, rank1.json)"
             )
-
-
-def _apart(one: Timeline, other: Timeline) -> str:
-    """Why these are not of one run; "": they may be."""
-    if one.rank == other.rank:
-        return "do not tell their ranks" if one.rank is None else f"are both of rank {one.rank}"
-    if other.rank is None:
-        return f"are of rank {one.rank} and of an unknown one"
-    for name in ("world_size", "device_name"):
-        values = [getattr(timeline, name) for timeline in (one, other)]
-        if all(values) and values[0] != values[1]:
-            return f"differ in {name} ({values[0]} and {values[1]})"
-    windows = sorted((timeline.ops.start[0], timeline.ops.end.max()) for timeline in (one, other))
-    return (
-        "were recorded one after the other" if one.aligned and other.aligned and windows[0][1] < windows[1][0] else ""
-    )
 
 
 def coded(texts: Iterable[str]) -> tuple[np.ndarray, tuple[str, ...]]:
@@ -177,9 +171,9 @@ def coded(texts: Iterable[str]) -> tuple[np.ndarray, tuple[str, ...]]:
 
 
 def named_rank(path: str | Path) -> int | None:
-    """The rank in a file's name (`trace-rank3.json`) or in that of its folder (`rank3`)."""
+    """The rank in a file's name (`trace-rank3.json`), or that its folder is called by (`rank3`, not `lora_rank8`)."""
     name = "/".join(Path(path).parts[-2:])
-    ranks = re.findall(r"(?<![a-z])rank[-_.= ]?(\d{1,6})(?!\d)", name, re.I)
+    ranks = re.findall(r"(?:^|(?<![a-z])(?=[^/]*$))rank[-_.= ]?(\d{1,6})(?!\d)", name, re.I)
     return int(ranks[-1]) if ranks else None
 
 

@@ -130,16 +130,13 @@ class Advice(NamedTuple):
     at_most: float | None = None
 
 
-def saving(share: float, *actions: str, delays: float = 0.0) -> list[Advice]:
+def saving(share: float, *actions: str) -> list[Advice]:
     """Advice that can at most save this share of the time; none if that is less than `NEGLIGIBLE`. The gain is Amdahl's (1967), 1/(1 - share): an upper bound, as no
-    part disappears entirely, and what was hidden behind it becomes visible. `delays`: the share in which ranks wait for others: each
-    rank saves what the slowest does, in this part or in its waiting."""
+    part disappears entirely, and what was hidden behind it becomes visible."""
+    most = 1 / (1 - min(max(share, 0.0), 0.99))
     if share < NEGLIGIBLE:
         return []
-    most = min(share + delays, 0.99)
-    words = ", delays of other ranks included" * (delays >= NEGLIGIBLE)
-    bound = 1 / (1 - most)
-    return [Advice(action, f"at most {bound:.2f}x ({most:.1%} of the time{words})", bound) for action in actions]
+    return [Advice(action, f"at most {most:.2f}x ({share:.1%} of the time)", most) for action in actions]
 
 
 class Doubt(NamedTuple):

@@ -47,6 +47,7 @@ def test_time_a_step_by_part_kernel_and_phase() -> None:
     assert parts.index[0] == "gaps"
     assert rows.loc[("phase", "step"), "before"] == pytest.approx(12)
     assert len(sentences) == 1 and "step" in sentences[0]
+    assert compare(reports(10, 6, 2, 0), reports(10, 6, 2, 0))[1], "without gaps"
 
 
 def test_unmarked_profiles_are_compared_by_calls_of_a_kernel_in_both() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -27,7 +28,8 @@ def ranks_of(
     for rank, starts in enumerate(arrivals.T):
         off = rank * shift
         work = [(s + off, e + off, COMMUNICATION, columns) for s, e in zip(starts, ends, strict=True)]
-        marks = [(s + off - 1, e + off, "step") for s, e in zip(starts, ends, strict=True)] if step else []
+        bounds = [*(starts + off - 1), ends[-1] + off]
+        marks = [(begin, end, "step") for begin, end in itertools.pairwise(bounds)] if step else []
         found.append(timeline(work, marks, rank=rank, world_size=arrivals.shape[1], aligned=not shift))
     return found
 

@@ -105,7 +105,9 @@ def test_a_single_long_gap_is_less_certain_than_one_a_step() -> None:
 
 def test_a_few_operations_show_nothing() -> None:
     found = judged(timeline([(0, US, MEMORY), (20 * MS, 21 * MS, COMPUTE, {"launched": 20 * MS})]))
-    assert found.bound == Bound.NOT_ENOUGH and "2 operations" in found.reason
+    assert found.bound == Bound.NOT_ENOUGH and "1 operation" in found.reason
+    copies = judged(run((20, 4000, MEMORY, COPY), (8000, 9000, MEMORY, COPY)))
+    assert copies.bound == Bound.NOT_ENOUGH and "0 operations" in copies.reason
 
 
 def test_the_next_largest_loss_has_advice_too() -> None:
@@ -471,7 +473,6 @@ def test_confidence_falls_with_what_is_missing() -> None:
         judged(run(BUSY, steps=1)),
         judged(run(BUSY, marks=())),
         judged(run((20, 5000, COMPUTE), (5000, 9980, UNKNOWN))),
-        judged(run(BUSY), run(BUSY)),
         unseen,
     ]
     assert all(one.confidence < sure for one in lacking)

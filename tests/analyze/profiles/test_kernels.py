@@ -85,6 +85,11 @@ NAMES = {
         "NCCL_AllReduce",
         "void rcclAllReduceRingLLKernel<1>(x)",
         "mscclKernel_Sum_float_Simple_true(ncclDevComm*, mscclAlgo*)",
+        "void transformer_engine::userbuffers_fp16_sum_inplace_gpu_rr_rs_oop<8>(int, int)",
+        "void vllm::cross_device_reduce_2stage<__nv_bfloat16, 8>(vllm::RankData*)",
+        "void tensorrt_llm::kernels::ar_fusion::allreduce_fusion_kernel_oneshot_lamport<8>()",
+        "allToAllV(void*, void*, long*)",
+        "oneapi::ccl::allreduce_kernel",
     ],
     "memory": [
         "Memcpy HtoD (Pageable -> Device)",

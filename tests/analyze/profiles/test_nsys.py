@@ -95,6 +95,18 @@ def test_a_missing_table_is_no_such_events_and_is_reported(small: Path) -> None:
     assert not any(one.aligned for one in found)
 
 
+def test_communication_by_mpi_is_not_known_rather_than_none(tmp_path: Path) -> None:
+    path = tmp_path / "mpi.sqlite"
+    synthetic_export.write_export(path, kernels=300, ranks=1, steps=3)
+    sql(
+        path,
+        "DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE demangledName IN (SELECT id FROM StringIds WHERE value LIKE '%nccl%')",
+    )
+    assert breakdowns(nsys.read_report(path))[0]["communication_ns"] == 0
+    sql(path, "CREATE TABLE MPI_P2P_EVENTS (start, [end])")
+    assert breakdowns(nsys.read_report(path))[0]["communication_ns"] is None
+
+
 def test_data_ranges_of_a_thread_that_prefetches_are_not_the_loop_s(small: Path) -> None:
     before = nsys.read_report(small)
     row = "SELECT start, [end] + 7, eventType, globalTid + {}, domainId, 'data' FROM NVTX_EVENTS WHERE text = 'step'"

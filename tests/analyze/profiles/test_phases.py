@@ -65,3 +65,9 @@ def test_a_step_inside_a_step_is_the_same_one() -> None:
     start, end = phases.steps(timeline([], marks).ranges)
     assert (start.tolist(), end.tolist()) == ([0, 10], [10, 30])
     assert len(phases.steps(timeline([]).ranges)[0]) == 0
+
+
+@pytest.mark.parametrize(("length", "count"), [(5, 3), (3, 0)])
+def test_steps_that_cover_less_than_half_of_their_time_are_none(length: int, count: int) -> None:
+    marks = [(start, start + length, "step") for start in (10**18, 10**18 + 10, 10**18 + 20)]
+    assert len(phases.steps(timeline([], marks).ranges)[0]) == count

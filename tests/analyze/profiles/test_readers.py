@@ -38,12 +38,13 @@ def test_a_file_is_known_by_its_content(tmp_path: Path) -> None:
 
 def test_timelines_are_ordered_by_rank_then_device_and_unnumbered_ones_come_last(tmp_path: Path) -> None:
     ranked = {"distributedInfo": {"rank": 3, "world_size": 16}}
-    (tmp_path / "rank_9").mkdir()
+    for folder in ("rank_9", "lora_rank8"):
+        (tmp_path / folder).mkdir()
     write(tmp_path / "rank7.json", made.trace([kernel("k", 1, 1, device=one) for one in (1, 0)], **ranked))
-    for name in ("trace-rank12.json.gz", "rank_9/trace.json", "frank5-nobody.json"):
+    for name in ("trace-rank12.json.gz", "rank_9/trace.json", "frank5-nobody.json", "lora_rank8/trace.json"):
         write(tmp_path / name, made.trace([kernel("k", 1, 1)]))
     found = readers.gather([tmp_path]).timelines
-    assert [(one.rank, one.device) for one in found] == [(3, 0), (3, 1), (9, 0), (12, 0), (None, 0)]
+    assert [(one.rank, one.device) for one in found] == [(3, 0), (3, 1), (9, 0), (12, 0), (None, 0), (None, 0)]
     one_by_one = readers.gather([*sorted(tmp_path.iterdir()), tmp_path / "rank7.json"]).timelines
     assert [one.label for one in one_by_one] == [one.label for one in found]
 
