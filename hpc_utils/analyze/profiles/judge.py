@@ -158,7 +158,7 @@ def _doubts(devices: Devices, timelines: Sequence[Timeline]) -> list[Doubt]:
     profiled, size = world(timelines)
     steps = devices.marked_steps
     unknown = devices.shares["unknown"]
-    words = f"{counted(steps, 'step')} marked" if steps else "no steps marked that cover half of the time"
+    words = f"{counted(steps, 'step')} marked" if steps else "no whole steps marked"
     doubts = [
         Doubt(1.0 if steps >= STEPS else 0.9 if steps > 1 else 0.8, words),
         Doubt(0.85 if size > profiled else 1.0, f"{profiled} of {counted(size, 'rank')}"),

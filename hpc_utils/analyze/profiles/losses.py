@@ -273,7 +273,7 @@ def balanced(devices: Devices, margin: float, doubts: Sequence[Doubt]) -> Loss:
     advice = saving(parts["waiting for data"], DECODED)
     fewer = "a larger batch" if devices.compiled else "torch.compile or a larger batch"
     advice += saving(parts["otherwise idle"], f"{fewer}: fewer launches for the same work")
-    advice += [*sending(parts["exposed communication"], devices)[:1], *computing(devices)]
+    advice += [*sending(parts["exposed communication"] - devices.delays, devices)[:1], *computing(devices)]
     ordered = sorted(parts, key=lambda part: -parts[part])
     reason = "no part is beyond its threshold: " + ", ".join(
         f"{part} {parts[part]:.1%}" for part in ordered if parts[part]
