@@ -15,6 +15,7 @@ REFUSED = [
     "efficiency:0.72", "step 3500 samples/s", "We measured 2024 samples/s.", "an efficiency of 95 % limits",
     "the 95 % level of it", "March 72 percent", "twice faster", "double speed", "a third faster", "two times faster",
     "a hundred-fold gain", "an efficiency was 1999", "a gain of 2001", "thrice faster", "it quadrupled", "item 72 percent",
+    "65 node-hours", "500 000 core-hours", "1.5 million GPU hours", "sixty-five node-hours", "The speed-up is about two.",
 ]  # fmt: skip
 MAY_STAND = [
     "ResNet-18 on CIFAR-10 with bf16 on an H200.", "on 2026-11-22 and 22 November 2026, in 2024", "Sections 3 and 4",
@@ -25,7 +26,7 @@ MAY_STAND = [
     "$2\\lambda$, $\\frac{1}{2} m v^2$, $0$", "in 2024 the systems", "a gain of {{a.b}} times",
     "ResNet-18, CIFAR-10, H100, V100-SXM2, WP1 and M2, D1-D5", "GPT-4 and Llama-3", "of 2024, in May 2025", "Figures 1, 2 and 3",
     "fp16, bf16, fp32, int8, tf32, x86, ddp2x1", "`hpc run --devices 8`", "`batch_size=512`", "`p=0.9`", "`torch==2.13.0`", "steps 1 to 4",
-    "on 12 March", "22 November 2026", "the third run", "Slurm 24.11", "page 72", "a quarter",
+    "on 12 March", "22 November 2026", "the third run", "speed-ups often", "Slurm 24.11", "page 72", "a quarter",
 ]  # fmt: skip
 
 
