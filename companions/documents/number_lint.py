@@ -34,7 +34,7 @@ _MORE = "faster|slower|quicker|more|less|longer|shorter|larger|smaller|higher|lo
 _QUANTITY = "gains?|speed-?ups?|throughputs?|efficiency|efficiencies|factors?"
 _TYPED = re.compile(
     rf"(?<![\w.-])(?!9[059]\s%\s+(?:confidence|(?:\w+\s+)?intervals?)\b){_NUMBER}[\s\u00a0-]*(?:{_UNIT})"
-    rf"|\b(?:{_QUANTITY})\s*(?:(?:of|is|was|are|were)\b|[=:])\s*(?:about\s+)?(?:{_NUMBER}|(?:{_WORDS})\b)",
+    rf"|\b(?:{_QUANTITY})\s*(?:(?:of|is|was|are|were)\b\s*(?:about\s+)?(?:{_NUMBER}|(?:{_WORDS})\b)|[=:]\s*{_NUMBER})",
 )
 _SPELLED = re.compile(
     rf"\b(?:{_WORDS})(?:[\s-](?:{_WORDS}))*[\s-]*(?:percent|per\s?cent|times|fold|seconds?|(?:(?:node|core|device|[GC]PU)[\s-])?hours?|minutes?)\b"
