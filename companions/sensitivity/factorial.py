@@ -66,12 +66,14 @@ def designs(runs: pd.DataFrame, study: StudyIndex) -> dict[str, Design]:
     by_series = {}
     for series in _distinct(run.series for run in study.runs):
         planned = [run for run in study.runs if run.series == series]
-        names = [name for name in planned[0].parameters if name not in NO_FACTOR]
-        levels = {name: _distinct(run.parameters[name] for run in planned) for name in names}
+        parameters = [_flat(run.parameters) for run in planned]
+        names = [name for name in parameters[0] if name not in NO_FACTOR]
+        levels = {name: _distinct(values.get(name) for values in parameters) for name in names}
         levels = {name: factor_levels for name, factor_levels in levels.items() if len(factor_levels) > 1}
         if len(levels) < 2 or len({run.ranks for run in planned}) > 1:
             continue
-        rows = [run.parameters | {"run_id": run.run_id, "repeat": run.repeat} for run in planned]
+        ids = ({"run_id": run.run_id, "repeat": run.repeat} for run in planned)
+        rows = [values | run for values, run in zip(parameters, ids, strict=True)]
         index = pd.DataFrame(rows, dtype=object)[["run_id", "repeat", *levels]].drop_duplicates("run_id")
         measured, left_out = of_one_state(unprofiled(runs[runs.run_id.isin(index.run_id)]))
         barred = [point.values for point in study.not_applicable if point.series == series]
@@ -81,6 +83,13 @@ def designs(runs: pd.DataFrame, study: StudyIndex) -> dict[str, Design]:
         reference = {name: factor_levels[0] for name, factor_levels in levels.items()}
         by_series[series] = _complete(Design(levels, values, reference, left_out))
     return by_series
+
+
+def _flat(parameters: dict[str, Any]) -> dict[str, Any]:
+    """The parameters, those of a user's own workload by their own names."""
+    return {name: value for name, value in parameters.items() if name != "workload_args"} | (
+        parameters.get("workload_args") or {}
+    )
 
 
 @tabled(

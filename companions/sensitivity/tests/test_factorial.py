@@ -46,6 +46,14 @@ def best(design: factorial.Design, target: float) -> pd.Series:
     return factorial.best(design, target).iloc[0]
 
 
+def test_a_parameter_of_a_users_own_loop_is_a_factor() -> None:
+    study, runs = designs.factorial({"accum": [1, 2], "precision": ["fp32", "bf16"]}, lambda point, repeat: 100.0)
+    own = [run.model_copy(update={"parameters": run.parameters | {"workload_args": {"accum": run.parameters["accum"]}, "accum": None}})
+           for run in study.runs]  # fmt: skip
+    design = factorial.designs(runs, study.model_copy(update={"runs": own}))["s"]
+    assert design.levels == {"accum": [1, 2], "precision": ["fp32", "bf16"]}
+
+
 def test_of_a_study_the_series_that_combine_options_are_factorials() -> None:
     study, runs = designs.factorial(LEVELS, exact)
     scaling = [run.model_copy(update={"series": "scaling", "ranks": n % 3 + 1}) for n, run in enumerate(study.runs)]
