@@ -16,9 +16,9 @@ import pandas as pd
 from hpc_utils.analyze import stats
 from hpc_utils.analyze.model import links
 from hpc_utils.analyze.table import tabled
+from hpc_utils.doctor.storage import IN_MEMORY
 
 SETTING = ["name", "hardware_id", "nodes", "ranks_per_node"]
-IN_MEMORY = ("tmpfs", "ramfs")
 ALIKE = 0.8  # share of the warm rate from which on a cold read came from some memory
 
 Record = Mapping[str, Any]

@@ -14,10 +14,10 @@ import numpy as np
 import psutil
 
 from hpc_utils import datasets, paths
-from hpc_utils.records import probes
 
 from .check import Context, Facts, Observations, Result, failed, judge, locations, passed, unknown
 
+IN_MEMORY = ("tmpfs", "ramfs")  # file systems
 IMAGES = "train-images.npy"
 BATCH = 128  # images of a read that is like the loader's
 MOST = 256 * 2**20  # written, less where space is short
@@ -115,7 +115,7 @@ def judge_results(facts: Facts) -> Result:
     measured = f"{_describe(facts)}; write {facts['write'] / 1e6:.0f} MB/s with fsync"
     if facts["failure"]:
         return failed(f"{facts['failure']} ({measured})", ELSEWHERE)
-    if facts["filesystem"] in probes.IN_MEMORY:
+    if facts["filesystem"] in IN_MEMORY:
         return failed(f"{measured}: memory, lost after the job", ELSEWHERE)
     if facts["free_bytes"] < 2**30 or (facts["free_files"] is not None and facts["free_files"] < FILES):
         return failed(measured, f"free space (`df -h`, `df -i`, your quota), or {ELSEWHERE}")
