@@ -18,6 +18,8 @@ from typing import Any
 
 from . import workspace
 
+PACKAGES = {"site-packages", "dist-packages"}  # folders of installed packages
+
 
 def is_own(workload: str) -> bool:
     """Whether a run's workload is a user's own: `module:function`, or a script with a loop of its own, `folder/script.py`."""
@@ -43,8 +45,8 @@ def script_name(script: Path) -> str | None:
 
 def is_library(file: Path) -> bool:
     """Whether a file is of Python, of an installed package, or of the compendium."""
-    libraries = (*map(sysconfig.get_path, ("stdlib", "purelib", "platlib")), Path(__file__).parent)
-    return any(file.is_relative_to(Path(library).resolve()) for library in libraries)
+    libraries = (Path(sysconfig.get_path("stdlib")).resolve(), Path(__file__).resolve().parent)
+    return not PACKAGES.isdisjoint(file.parts) or any(map(file.is_relative_to, libraries))
 
 
 def digest(workload: str) -> str:
@@ -73,15 +75,17 @@ def files(workload: str) -> list[Path]:
 
 
 def declared_options(workload: str) -> dict[str, Any]:
-    """{name: default, None if it is no plain value} of the options that a script and its modules declare by calls such as
+    """{name: default, None if it is no plain value} of the options that a script and the modules beside it declare by calls such as
     `add_argument("--width", default=8)`.
 
     Raises:
-        SyntaxError: a file is no Python.
+        SyntaxError: the script is no Python.
     """
     options = {}
-    for file in files(workload):
-        tree = ast.parse(_text(file), str(file))
+    script, home = _located(workload)
+    ast.parse(_text(script), str(script))
+    for file in (*sorted(imported([script], home) - {script}), script):  # the script's own come last, and count
+        tree = syntax(file)
         for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
             words = [word.value for word in call.args if isinstance(word, ast.Constant)]
             keywords = {word.arg: word.value.value for word in call.keywords if isinstance(word.value, ast.Constant)}
@@ -172,10 +176,13 @@ def _place(name: str, _: tuple[str, ...]) -> Path | None:
         spec = importlib.util.find_spec(name) if name else None
     except (ImportError, ValueError):  # such as of `__main__`
         return None
-    file = Path(spec.origin).resolve() if spec and spec.has_location else None
-    if file is None or file.suffix != ".py" or is_library(file):
+    if spec is None:
         return None
-    return file.parent.parent if file.name == "__init__.py" else file.parent
+    folders = [Path(folder).resolve() for folder in spec.submodule_search_locations or ()]  # of a package
+    file = Path(spec.origin or "").resolve()
+    if is_library(folders[0] if folders else file) or not (folders or file.suffix == ".py"):
+        return None
+    return (folders[0] if folders else file).parent
 
 
 def _module(home: Path, parts: Sequence[str]) -> Path | None:

@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import TypeAdapter
 
@@ -119,7 +119,8 @@ def of_script(script: Path, overrides: Mapping[str, Any]) -> tuple[RunConfig, di
     if not any("Recorder" in file.read_text() for file in source_code.files(workload)):
         raise ConfigError(f"{script} does not record: use hpc_utils.train.Recorder (docs/your-model.md)")
     given = {name: value for name, value in overrides.items() if name in OF_SCRIPTS and value is not None}
-    if any(re.search(r"\bspawn\s*\(", file.read_text()) for file in source_code.files(workload)):
+    calls = (node.func for node in ast.walk(source_code.syntax(script)) if isinstance(node, ast.Call))
+    if any(re.search(r"\b(mp|multiprocessing)\.spawn$", ast.unparse(call)) for call in calls):
         raise ConfigError(
             f"{script} starts its own ranks (spawn): `hpc run --nproc N` starts them, so call their function directly"
         )
@@ -134,13 +135,21 @@ def of_script(script: Path, overrides: Mapping[str, Any]) -> tuple[RunConfig, di
             else toml_config.hint(name, OF_SCRIPTS | script_options.keys())
         )
         raise ConfigError(f"{script} and the modules beside it declare no option --{name}: {hint}")
-    for name, alternatives in (("global_batch", BATCHES), ("precision", {"precision"})):
-        if name in script_options and alternatives.isdisjoint(given):
-            given[name] = script_options[name]
-            if given[name] is None:
-                raise ConfigError(
-                    f"{script}: --{name} has no plain default: give -p {name}=..., or write one, such as default=8"
-                )
+    if BATCHES.isdisjoint(given):
+        given["global_batch"] = script_options["global_batch"]
+        if given["global_batch"] is None:
+            raise ConfigError(
+                f"{script}: --global_batch has no plain default: give -p global_batch=N, or write one (default=8)"
+            )
+    if (precision := script_options.get("precision")) is not None:
+        if "precision" not in given and precision not in (
+            choices := get_args(RunConfig.model_fields["precision"].annotation)
+        ):
+            raise ConfigError(
+                f"{script}: the default of --precision, {precision!r}, is none of {', '.join(choices)}: use these names, or another "
+                "name for the option"
+            )
+        given.setdefault("precision", precision)
     own_values = {
         name: json_or_text(value) if isinstance(value, str) else value for name, value in own_values.items()
     }

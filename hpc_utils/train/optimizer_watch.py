@@ -27,8 +27,8 @@ class OptimizerWatch:
 
     @property
     def steps(self) -> int:
-        """The steps of the optimizer that has made most; 0: none of torch's has stepped."""
-        return max(self._steps.values(), default=0)
+        """The steps of all optimizers together; 0: none of torch's has stepped."""
+        return sum(self._steps.values())
 
     def close(self) -> None:
         """Count no more."""
@@ -41,16 +41,22 @@ class OptimizerWatch:
         weights = [
             weight for optimizer in self._steps for group in optimizer.param_groups for weight in group["params"]
         ]
-        is_sharded = any(isinstance(weight, DTensor) for weight in weights)
-        has_shards_of_state = any(type(optimizer).__name__ == ZERO for optimizer in self._steps)
-        if parallel == "ddp" and is_sharded:
+        whole = [weight.detach() for weight in weights if not isinstance(weight, DTensor)]
+        real = [torch.view_as_real(weight) if weight.is_complex() else weight for weight in whole]
+        norms = (
+            torch.linalg.vector_norm(weight, dtype=torch.float64) for weight in real if weight.is_floating_point()
+        )
+        norm = sum(map(float, norms))
+        states = any(type(optimizer).__name__ == ZERO for optimizer in self._steps)
+        facts = torch.tensor([bool(weights), len(whole) < len(weights), states, norm], dtype=torch.float64)
+        having, sharded, zero, total = ranks.sum(facts).tolist()
+        if parallel == "ddp" and sharded:
             return "its weights are sharded: give parallel=fsdp"
-        if parallel == "ddp" and has_shards_of_state:
+        if parallel == "ddp" and zero:
             return f"it has a {ZERO}: give parallel=zero1"
-        if is_sharded or has_shards_of_state or not self._steps:
+        if sharded or zero or having < ranks.world_size:  # not all ranks step, such as under a parameter server
             return ""
-        norm = sum(float(torch.linalg.vector_norm(weight.detach(), dtype=torch.float64)) for weight in weights)
-        mean = ranks.sum(torch.tensor([norm], dtype=torch.float64)).item() / ranks.world_size
+        mean = total / ranks.world_size
         is_replica = not ranks.sum(torch.tensor([float(abs(norm - mean) > CLOSE * mean)])).item()
         if parallel == "ddp" and not is_replica:
             return (

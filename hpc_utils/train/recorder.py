@@ -159,8 +159,9 @@ class Recorder:
         elif workload:
             self._identify_arguments(workload, named)
         if workload:
-            loaded = (Path(getattr(module, "__file__", None) or "") for module in sys.modules.values())
-            own = (file.resolve() for file in loaded if file.is_absolute() and file.suffix == ".py")
+            loaded = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
+            paths = (Path(file) for file in loaded if isinstance(file, str))
+            own = (path.resolve() for path in paths if path.is_absolute() and path.suffix == ".py")
             self._outside = [file for file in own if not (file in files or _is_known(file))]
         return list(files)
 
@@ -169,6 +170,8 @@ class Recorder:
         defaults = source_code.declared_options(workload)
         values = {name: defaults[name] for name in CHOICES if defaults.get(name) is not None} | _command_line()
         values = {name: value for name, value in values.items() if name not in named}
+        if (values.get("parallel", "none") != "none") != (self.ranks.backend is not None):
+            values.pop("parallel", None)  # a default that this start does not use
         known = {name: values[name] for name in ("repeat", "seed") if isinstance(values.get(name), int)}
         known |= {name: values[name] for name, choices in CHOICES.items() if values.get(name) in choices}
         others = {name: value for name, value in values.items() if name not in known}
@@ -352,9 +355,12 @@ class Recorder:
             )
         self._profile.end_epoch()
         self._end_block()
-        if self._must_reduce and (fault := self._watch.fault(self.parameters["parallel"], self.ranks)):
+        if (
+            self._must_reduce
+            and self._watch
+            and (fault := self._watch.fault(self.parameters["parallel"], self.ranks))
+        ):
             raise RuntimeError(f"parallel={self.parameters['parallel']}, but the loop does otherwise: {fault}")
-        self._must_reduce = False
         self._close_epoch()
         self._remark_steps(batch_count)
 

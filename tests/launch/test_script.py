@@ -194,6 +194,21 @@ def test_ranks_that_do_not_reduce_their_gradients_are_refused_as_ddp(
     assert code == 0 or "no collective" in bench.status()["reason"]
 
 
+def test_ranks_that_stop_reducing_are_refused_in_that_epoch(bench: Bench) -> None:
+    write_loop(bench.folder, LOOP.replace("model(x)", "(model.module if epoch else model)(x)"))
+    assert bench.hpc("run", "my_loop.py", "--nproc", 2).code == 1
+    assert "no collective" in bench.status()["reason"]
+
+
+def test_a_rank_that_steps_for_all_is_no_fault(bench: Bench) -> None:
+    """Such as of a parameter server: the weights of the others are given to them."""
+    given = (
+        "dist.get_rank() or optimizer.step()\n            [dist.broadcast(w.data, 0) for w in model.parameters()]\n"
+    )
+    write_loop(bench.folder, UNREDUCED.replace("optimizer.step()\n", given))
+    assert bench.hpc("run", "my_loop.py", "--nproc", 2).code == 0
+
+
 UNREDUCED = LOOP.replace("loader =", "optimizer = torch.optim.SGD(model.parameters(), 0.1)\nloader =").replace(
     "            loss = model(x).square().mean()\n            loss.backward()\n",
     "            with model.no_sync():\n                loss = (model(x) * (1 + dist.get_rank())).square().mean()\n"
@@ -233,9 +248,12 @@ def test_batch_and_precision_are_the_script_s_own_defaults(here: Path) -> None:
     write_loop(here, precise)
     assert prepare(Path("my_loop.py"), {}).config.precision == "bf16"
     assert prepare(Path("my_loop.py"), {"precision": "fp32"}).arguments == ["--global_batch=32", "--precision=fp32"]
-    for was, now in (("default=32", "default=BATCH"), ('default="bf16"', "default=None")):
+    for was, now, why in (
+        ("default=32", "default=BATCH", "no plain default"),
+        ('default="bf16"', 'default="bfloat16"', "is none of fp32"),
+    ):
         write_loop(here, precise.replace(was, now))
-        with pytest.raises(ConfigError, match="no plain default"):
+        with pytest.raises(ConfigError, match=why):
             prepare(Path("my_loop.py"), {})
 
 
@@ -246,6 +264,8 @@ def test_a_switch_that_is_off_is_left_out_and_a_list_is_several_words(here: Path
 
 
 def test_a_script_that_starts_its_own_ranks_is_refused(here: Path) -> None:
+    write_loop(here, LOOP + "\nseeds = numpy.random.SeedSequence(1).spawn(2)  # formerly mp.spawn(main)\n")
+    assert prepare(Path("my_loop.py"), {})
     write_loop(here, LOOP + "\ntorch.multiprocessing.spawn(print, nprocs=2)\n")
     with pytest.raises(ConfigError, match="starts its own ranks"):
         prepare(Path("my_loop.py"), {})
@@ -260,8 +280,15 @@ def test_an_edited_module_elsewhere_is_another_measurement(here: Path, monkeypat
     unknown = prepare(Path("my_loop.py"), {}).run_id
     monkeypatch.syspath_prepend(package.parent)
     known = prepare(Path("my_loop.py"), {}).run_id
-    (package / "sizes.py").write_text("WIDTH = 9\n")
-    assert len({unknown, known, prepare(Path("my_loop.py"), {}).run_id}) == 3
+    (package / "sizes.py").write_text(
+        "import argparse\nargparse.ArgumentParser().add_argument('--seed', default=9)\n"
+    )
+    edited = prepare(Path("my_loop.py"), {})
+    assert len({unknown, known, edited.run_id}) == 3
+    assert edited.arguments == ["--global_batch=32"], "an option of another package is none of the script's"
+    (package / "__init__.py").unlink()  # a package without it
+    write_loop(here, LOOP.replace("import layers", "import layers, shared_layers.sizes"))
+    assert package / "sizes.py" in source_code.files("my_loop.py")
 
 
 def test_a_script_without_recorder_or_batch_and_one_elsewhere_are_refused(here: Path) -> None:

@@ -171,9 +171,9 @@ def coded(texts: Iterable[str]) -> tuple[np.ndarray, tuple[str, ...]]:
 
 
 def named_rank(path: str | Path) -> int | None:
-    """The rank in a file's name (`trace-rank3.json`), or that its folder is called by (`rank3`, not `lora_rank8`)."""
+    """The rank in the name of a file or its folder (`trace-rank3.json`, `run1-rank3/`), but for that of an adapter (`lora_rank8`)."""
     name = "/".join(Path(path).parts[-2:])
-    ranks = re.findall(r"(?:^|(?<![a-z])(?=[^/]*$))rank[-_.= ]?(\d{1,6})(?!\d)", name, re.I)
+    ranks = re.findall(r"(?<![a-z])(?<!lora[-_.])rank[-_.= ]?(\d{1,6})(?!\d)", name, re.I)
     return int(ranks[-1]) if ranks else None
 
 
