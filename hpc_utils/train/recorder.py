@@ -71,7 +71,7 @@ class Recorder:
         ValueError: the global batch does not divide over the ranks, a parameter is no JSON value, or the loop does not train
             what `hpc run` was asked for.
         RuntimeError: torchrun started several processes, but torch.distributed has no process group; at the end of an epoch, if the
-            loop has started no collective in it.
+            loop has started no collective in it; of the first, if the weights of the ranks are not as `parallel` says.
         AlreadyComplete: on entry, on every rank, if the run is complete.
         ClaimedElsewhere: on entry, if another process is measuring the run.
         ConfigError: the requested `profile` is not available.
