@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
@@ -407,6 +407,11 @@ def json_or_text(value: str) -> Any:
         return json.loads(value)
     except json.JSONDecodeError:
         return value
+
+
+def choices(name: str) -> tuple[str, ...]:
+    """The values that the option `name` may have."""
+    return get_args(RunConfig.model_fields[name].annotation)
 
 
 def unknown_parameter(name: str, options: Iterable[str]) -> str:

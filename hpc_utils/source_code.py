@@ -19,6 +19,7 @@ from typing import Any
 from . import workspace
 
 PACKAGES = {"site-packages", "dist-packages"}  # folders of installed packages
+LIBRARIES = (Path(sysconfig.get_path("stdlib")).resolve(), Path(__file__).resolve().parent)
 
 
 def is_own(workload: str) -> bool:
@@ -45,8 +46,7 @@ def script_name(script: Path) -> str | None:
 
 def is_library(file: Path) -> bool:
     """Whether a file is of Python, of an installed package, or of the compendium."""
-    libraries = (Path(sysconfig.get_path("stdlib")).resolve(), Path(__file__).resolve().parent)
-    return not PACKAGES.isdisjoint(file.parts) or any(map(file.is_relative_to, libraries))
+    return not PACKAGES.isdisjoint(file.parts) or any(map(file.is_relative_to, LIBRARIES))
 
 
 def digest(workload: str) -> str:
@@ -69,7 +69,7 @@ def files(workload: str) -> list[Path]:
     code of the ranks.
     """
     path, home = _located(workload)
-    if path is None or "site-packages" in home.parts:
+    if path is None or not PACKAGES.isdisjoint(home.parts):
         return [path] if path else []
     return [path, *sorted(imported([path], home, elsewhere=True) - {path})]
 
@@ -83,9 +83,11 @@ def declared_options(workload: str) -> dict[str, Any]:
     """
     options = {}
     script, home = _located(workload)
-    ast.parse(_text(script), str(script))
-    for file in (*sorted(imported([script], home) - {script}), script):  # the script's own come last, and count
-        tree = syntax(file)
+    beside = sorted(imported([script], home) - {script})
+    for tree in (
+        *map(syntax, beside),
+        ast.parse(_text(script), str(script)),
+    ):  # the script's own come last, and count
         for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
             words = [word.value for word in call.args if isinstance(word, ast.Constant)]
             keywords = {word.arg: word.value.value for word in call.keywords if isinstance(word.value, ast.Constant)}

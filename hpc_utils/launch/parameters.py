@@ -7,12 +7,12 @@ import json
 import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from pydantic import TypeAdapter
 
 from hpc_utils import paths, source_code, toml_config
-from hpc_utils.config import ConfigError, RunConfig, json_or_text, unknown_parameter
+from hpc_utils.config import ConfigError, RunConfig, choices, json_or_text, unknown_parameter
 
 TAG = "parameters"
 # The options of `RunConfig` that act on a script: by its launcher and recorder. Every other parameter is the script's own.
@@ -142,14 +142,12 @@ def of_script(script: Path, overrides: Mapping[str, Any]) -> tuple[RunConfig, di
                 f"{script}: --global_batch has no plain default: give -p global_batch=N, or write one (default=8)"
             )
     if (precision := script_options.get("precision")) is not None:
-        if "precision" not in given and precision not in (
-            choices := get_args(RunConfig.model_fields["precision"].annotation)
-        ):
-            raise ConfigError(
-                f"{script}: the default of --precision, {precision!r}, is none of {', '.join(choices)}: use these names, or another "
-                "name for the option"
-            )
         given.setdefault("precision", precision)
+        if given["precision"] == precision and precision not in choices("precision"):
+            raise ConfigError(
+                f"{script}: the default of --precision, {precision!r}, is none of {', '.join(choices('precision'))}: use these names, or "
+                "another name for the option"
+            )
     own_values = {
         name: json_or_text(value) if isinstance(value, str) else value for name, value in own_values.items()
     }

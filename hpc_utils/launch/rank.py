@@ -112,9 +112,8 @@ def _run_script(script: Path, arguments: list[str], config: Mapping[str, Any], l
             os.environ.pop(name)
     sys.argv = [str(script), *arguments]
     sys.path.insert(0, str(script.parent))
-    if (
-        "HPC_JOB_ENVIRONMENT" in os.environ
-    ):  # a job runs in the clone, but the script's files are where it was submitted
+    # A job runs in the clone, but the script's files are where it was submitted.
+    if "HPC_JOB_ENVIRONMENT" in os.environ:
         os.chdir(os.environ["SLURM_SUBMIT_DIR"])
     randomness.seed(config["seed"])
     with ranks.placed(RunConfig(**config)):

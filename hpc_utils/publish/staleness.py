@@ -39,9 +39,13 @@ def page_faults(
     folder = exported.folder
     page = exported.pages[stem]
     page_file = f"exports/{stem}.json"
-    anew = remedy(folder, page)
+    incomplete = ""
+
+    def anew() -> str:
+        return incomplete + remedy(folder, page)
+
     if _digest(folder / page["executed"]) != page.get(exports.EXECUTED, ""):
-        yield f"{page['executed']} is not the execution that wrote {page_file}, or has changed since: {anew}"
+        yield f"{page['executed']} is not the execution that wrote {page_file}, or has changed since: {anew()}"
     if page["study"]:
         try:
             study = records.read_study(page["study"], folder)
@@ -50,8 +54,8 @@ def page_faults(
             return
         run_records = run_records.only(study.run_ids)
         if run_records.unfinished:
-            incomplete = counted(len(run_records.unfinished), "run")
-            anew = f"not complete: {incomplete} of {study.name} (`{study.command or 'hpc study run'}`); then {anew}"
+            unfinished = counted(len(run_records.unfinished), "run")
+            incomplete = f"not complete: {unfinished} of {study.name} (`{study.command or 'hpc study run'}`); then "
     yield from records.by_former_code(run_records, folder, page["study"], runs)
     items = [item for kind in exports.KINDS for item in page[kind].values()]
     files = page["files"] | {name: digest for item in items for name, digest in item["files"].items()}
@@ -62,9 +66,9 @@ def page_faults(
     for name in (*files, *exports.beside_runs(folder, page["study"])):
         current_digests[name] = _digest(exports.place(name, folder))
     if changed := [name for name, digest in page_digests.items() if current_digests.get(name) != digest]:
-        yield f"{page_file} rests on what has changed since, is no longer valid or is gone: {first_names(changed)}: {anew}"
+        yield f"{page_file} rests on what has changed since, is no longer valid or is gone: {first_names(changed)}: {anew()}"
     if added := [name for name in current_digests if name not in page_digests]:
-        yield f"{page_file} does not know what its chapter would read: {first_names(added)}: {anew}"
+        yield f"{page_file} does not know what its chapter would read: {first_names(added)}: {anew()}"
 
 
 def computed_otherwise(exported: Exports) -> list[str]:

@@ -41,20 +41,22 @@ class OptimizerWatch:
         weights = [
             weight for optimizer in self._steps for group in optimizer.param_groups for weight in group["params"]
         ]
-        whole = [weight.detach() for weight in weights if not isinstance(weight, DTensor)]
-        real = [torch.view_as_real(weight) if weight.is_complex() else weight for weight in whole]
+        unsharded = [weight.detach() for weight in weights if not isinstance(weight, DTensor)]
+        real = [torch.view_as_real(weight) if weight.is_complex() else weight for weight in unsharded]
         norms = (
             torch.linalg.vector_norm(weight, dtype=torch.float64) for weight in real if weight.is_floating_point()
         )
         norm = sum(map(float, norms))
-        states = any(type(optimizer).__name__ == ZERO for optimizer in self._steps)
-        facts = torch.tensor([bool(weights), len(whole) < len(weights), states, norm], dtype=torch.float64)
-        having, sharded, zero, total = ranks.sum(facts).tolist()
-        if parallel == "ddp" and sharded:
+        has_zero = any(type(optimizer).__name__ == ZERO for optimizer in self._steps)
+        facts = torch.tensor([bool(weights), len(unsharded) < len(weights), has_zero, norm], dtype=torch.float64)
+        stepping_ranks, sharded_ranks, zero_ranks, total = ranks.sum(facts).tolist()
+        if parallel == "ddp" and sharded_ranks:
             return "its weights are sharded: give parallel=fsdp"
-        if parallel == "ddp" and zero:
+        if parallel == "ddp" and zero_ranks:
             return f"it has a {ZERO}: give parallel=zero1"
-        if sharded or zero or having < ranks.world_size:  # not all ranks step, such as under a parameter server
+        if (
+            sharded_ranks or zero_ranks or stepping_ranks < ranks.world_size
+        ):  # not all ranks step, such as under a parameter server
             return ""
         mean = total / ranks.world_size
         is_replica = not ranks.sum(torch.tensor([float(abs(norm - mean) > CLOSE * mean)])).item()

@@ -19,14 +19,14 @@ import sys
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sized
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar
 
 import psutil
 import torch
 from torch import Tensor
 
 from hpc_utils import source_code, workspace
-from hpc_utils.config import RunConfig, json_or_text
+from hpc_utils.config import RunConfig, choices, json_or_text
 from hpc_utils.records import checks, identity
 from hpc_utils.records.folder import profiled_files, read_json
 from hpc_utils.workspace import Launch
@@ -46,7 +46,7 @@ from .turns import Turns
 from .workload import Finish, means
 
 T = TypeVar("T")
-CHOICES = {name: get_args(RunConfig.model_fields[name].annotation) for name in ("precision", "parallel")}
+CHOICES = {name: choices(name) for name in ("precision", "parallel")}
 
 
 class NonFiniteLoss(FloatingPointError):
@@ -161,8 +161,9 @@ class Recorder:
         if workload:
             loaded = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
             paths = (Path(file) for file in loaded if isinstance(file, str))
-            own = (path.resolve() for path in paths if path.is_absolute() and path.suffix == ".py")
-            self._outside = [file for file in own if not (file in files or _is_known(file))]
+            modules = (path for path in paths if path.is_absolute() and path.suffix == ".py" and not _is_known(path))
+            # Resolved last: of thousands of modules of libraries each costs a look at every folder above it.
+            self._outside = [file for file in map(Path.resolve, modules) if not (file in files or _is_known(file))]
         return list(files)
 
     def _identify_arguments(self, workload: str, named: Collection[str]) -> None:
@@ -172,10 +173,10 @@ class Recorder:
         values = {name: value for name, value in values.items() if name not in named}
         if (values.get("parallel", "none") != "none") != (self.ranks.backend is not None):
             values.pop("parallel", None)  # a default that this start does not use
-        known = {name: values[name] for name in ("repeat", "seed") if isinstance(values.get(name), int)}
-        known |= {name: values[name] for name, choices in CHOICES.items() if values.get(name) in choices}
-        others = {name: value for name, value in values.items() if name not in known}
-        self.parameters = {"workload_args": others} | self.parameters | known
+        fields = {name: values[name] for name in ("repeat", "seed") if isinstance(values.get(name), int)}
+        fields |= {name: values[name] for name, allowed in CHOICES.items() if values.get(name) in allowed}
+        arguments = {name: value for name, value in values.items() if name not in fields}
+        self.parameters = {"workload_args": arguments} | self.parameters | fields
 
     def _require(self, requested: RunConfig) -> None:
         """Add what `hpc run` was asked for to the parameters; ValueError if the loop does otherwise."""
